@@ -1,0 +1,97 @@
+"""Parse the command line, call the command, turn errors into one line and an exit code."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from archplace import __version__
+from archplace.arch_configs.errors import (
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    ArchplaceError,
+)
+
+COMMANDS: dict[str, str] = {
+    "search": "explore a design space and store its Pareto front",
+    "report": "write the report of a run as HTML, CSV and JSON",
+    "show": "print one design point of a run, or list them",
+    "validate": "check YAML files and say everything that is wrong with them",
+    "schedule": "schedule operator graphs on tensor and vector units, to proven optimality",
+    "place": "place layer chains on pipeline stages, to proven optimality",
+    "doctor": "say what this installation can do",
+}
+"""Command name to one line of help; the module ``archplace.cli.<name>`` implements it."""
+
+
+class Command(Protocol):
+    """What a command's module provides."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; return the exit code. Data goes to stdout, progress to stderr."""
+
+
+def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    parser = argparse.ArgumentParser(
+        prog="archplace",
+        description="Search an AI-training accelerator and the placement of the job on it together.",
+        epilog="Data goes to stdout, progress to stderr. Exit codes: 0 done, 1 internal error, 2 usage or "
+        "configuration, 3 nothing feasible, 4 stopped early with partial results, 130 interrupted.",
+    )
+    parser.add_argument("--version", action="version", version=f"archplace {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    subparsers = {}
+    for name, text in COMMANDS.items():
+        subparsers[name] = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        subparsers[name].add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser, subparsers
+
+
+def _command(name: str) -> Command:
+    return cast(Command, importlib.import_module(f"archplace.cli.{name}"))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; never raises for what a user did."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser, subparsers = _parser()
+    # Only the called command's module is imported, so that `archplace --help` stays instant.
+    called = next((word for word in argv if word in subparsers), None)
+    try:
+        if called is not None:
+            _command(called).configure(subparsers[called])
+        arguments = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse has printed its message or the help
+        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+    try:
+        code = _command(arguments.command).run(arguments)
+        sys.stdout.flush()
+        return code
+    except ArchplaceError as error:
+        if arguments.debug:
+            raise
+        for line in str(error).splitlines():
+            print(f"archplace: {line}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("archplace: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of stdout has gone (`archplace show … | head`): not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last resort: a defect of ours is told as one
+        if arguments.debug:
+            raise
+        print(
+            f"archplace: internal error: {type(error).__name__}: {error} (a defect of archplace: run again with "
+            "--debug and report the traceback)",
+            file=sys.stderr,
+        )
+        return EXIT_INTERNAL

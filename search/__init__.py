@@ -1,0 +1,1 @@
+"""What is best? Operator schedule, placement, exploration, store and report."""

@@ -1,0 +1,1 @@
+"""Schedule the operators of one layer slice on one accelerator."""

@@ -1,0 +1,1 @@
+"""What must run? Operator graphs of training steps."""

@@ -1,0 +1,108 @@
+"""Operators: what one accelerator executes, described by dimensions and bytes, not by time."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Unit(StrEnum):
+    """The kind of unit an operator runs on."""
+
+    TENSOR = "tensor"
+    VECTOR = "vector"
+    FUSED = "fused"
+    """A matrix product whose result passes through a vector unit on its way out: needs both units together."""
+    NETWORK = "network"
+
+
+class Phase(StrEnum):
+    """The part of the training step that an operator belongs to."""
+
+    FORWARD = "forward"
+    DATA_GRADIENT = "data_gradient"
+    WEIGHT_GRADIENT = "weight_gradient"
+    OPTIMIZER = "optimizer"
+
+
+class CollectiveKind(StrEnum):
+    """What a group of devices exchanges."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm:
+    """``batch`` products C[m, n] = A[m, k] · B[k, n].
+
+    An operand that is *shared* is the same for the whole batch; otherwise each product has its own. Elements are of the
+    operator's precision.
+    """
+
+    batch: int = 1
+    m: int
+    n: int
+    k: int
+    a_shared: bool = False
+    b_shared: bool = False
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorWork:
+    """Element-wise work on ``rows`` rows of ``row_length`` elements."""
+
+    rows: int
+    row_length: int
+    operations_per_element: float
+    """Lane operations per element, over all passes."""
+    passes: int = 1
+    """How often the lanes traverse each row; a row that stays on chip is read from HBM once, whatever the passes."""
+    reductions: int = 0
+    """How many of the passes end in a reduction over the row (log2(lanes) more steps per row)."""
+    read_bytes: int
+    """Bytes of distinct operands read; in a fused operator only those besides the matrix product's result."""
+    write_bytes: int
+    """Bytes written; in a fused operator those written besides or instead of the matrix product's result."""
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return self.rows * self.row_length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """Data exchanged inside the tensor-parallel group."""
+
+    kind: CollectiveKind
+    payload_bytes: int
+    """Bytes of the full (unsharded) buffer on each device."""
+    group_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One node of an operator graph.
+
+    ``unit`` decides which descriptions are present: TENSOR has ``gemm``; VECTOR has ``vector``; FUSED has both;
+    NETWORK has ``collective``.
+    """
+
+    name: str
+    unit: Unit
+    phase: Phase
+    inputs: tuple[str, ...] = ()
+    """Names of the operators of the same graph that must finish first."""
+    precision: str = "bf16"
+    gemm: Gemm | None = None
+    vector: VectorWork | None = None
+    collective: Collective | None = None
+    parameters: int = 0
+    """Parameters that live with this operator, on this device."""
+    stash_bytes: int = 0
+    """Bytes kept from the forward pass for the backward pass, per microbatch, on this device."""

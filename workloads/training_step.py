@@ -1,0 +1,71 @@
+"""A training step of one model as seen by one device: layers with their operator graphs and repetition counts."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from archplace.workloads.operators import Operator
+
+
+class OptimizerKind(StrEnum):
+    """The optimizer, which decides the state kept per parameter."""
+
+    SGD = "sgd"
+    ADAM = "adam"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterBytes:
+    """Bytes kept on a device for each of its parameters."""
+
+    weight: float
+    gradient: float
+    optimizer: float
+    """Master weight and optimizer moments."""
+
+    @property
+    def total(self) -> float:
+        """Bytes per parameter altogether."""
+        return self.weight + self.gradient + self.optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer on one of ``tensor_parallel`` devices at one microbatch size.
+
+    ``forward`` and ``backward`` are operator graphs in a topological order; the backward graph holds data and weight
+    gradients. Byte counts are per device and per microbatch.
+    """
+
+    name: str
+    forward: tuple[Operator, ...]
+    backward: tuple[Operator, ...]
+    parameters: int
+    stash_bytes: int
+    """Activation bytes kept for the backward pass when nothing is recomputed; the layer's input is part of it."""
+    input_bytes: int
+    """Bytes of the activation that enters the layer: what is kept of it under full recomputation, and what crosses
+    a stage boundary before it. 0 for the first layer."""
+    output_bytes: int
+    """Bytes of the activation that leaves the layer. 0 for the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStep:
+    """What one device of a pipeline of ``tensor_parallel``-wide stages executes for one microbatch of each layer."""
+
+    model: str
+    tensor_parallel: int
+    microbatch: int
+    """Sequences per microbatch."""
+    sequence_length: int
+    layers: tuple[tuple[Layer, int], ...]
+    """Distinct layers in model order, each with how many times it repeats in a row."""
+    parameter_bytes: ParameterBytes
+    optimizer: OptimizerKind
+    flops_per_token: float
+    """Model FLOPs per token, forward and backward, without recomputation, over all devices (for MFU)."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one microbatch."""
+        return self.microbatch * self.sequence_length
