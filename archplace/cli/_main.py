@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of stdout has gone (`archplace show … | head`): not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:  # noqa: BLE001 - the last resort: a defect of ours is told as one
+    except Exception as error:
         if arguments.debug:
             raise
         print(
