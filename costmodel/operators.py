@@ -1,0 +1,244 @@
+"""Seconds of operators on accelerators: every operator on every architecture, in two modes.
+
+*All units* means that all units of the operator's kind work on it and that it has the accelerator's memory ports to
+itself. *One unit* means that a single unit (for a fused operator one of each kind) works on it while the others may
+work on something else: the shared ports, HBM and global buffer, are then divided evenly among all units of the
+accelerator, so that whatever runs side by side never asks for more than there is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archplace.arch_configs.architectures import Architectures, FloatArray
+from archplace.arch_configs.cluster import Cluster
+from archplace.arch_configs.errors import ConfigError
+from archplace.costmodel._gemm import ArrayCycles, Pipelining, TensorConfigs, Traffic, array_cycles, canonical, traffic
+from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_on_chip
+from archplace.costmodel.collectives import collective_s
+from archplace.workloads.operators import Gemm, Operator, Unit, VectorWork
+
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+"""Bytes of one element by precision (IEEE 754; OCP FP8 for fp8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorPrices:
+    """Seconds of each operator on each architecture, shape ``(n_archs, n_ops)``."""
+
+    one_s: FloatArray
+    """On one unit, the ports shared evenly. For a network operator: its only mode."""
+    all_s: FloatArray
+    """On all units of its kind, with nothing else running. For a network operator the same as ``one_s``."""
+
+
+class Parts(NamedTuple):
+    """Where an operator's seconds go; the first five overlap, the last follows them. Shape ``(n_archs,)`` each."""
+
+    array_s: FloatArray
+    lanes_s: FloatArray
+    local_port_s: FloatArray
+    global_port_s: FloatArray
+    hbm_s: FloatArray
+    fill_s: FloatArray
+    """Filling and draining of the array, and the load of the first tile from HBM."""
+
+    @property
+    def total_s(self) -> FloatArray:
+        """Seconds of the operator."""
+        overlapped = np.maximum(np.maximum(self.array_s, self.lanes_s), np.maximum(self.local_port_s, self.hbm_s))
+        return np.maximum(overlapped, self.global_port_s) + self.fill_s
+
+
+class _TensorPart(NamedTuple):
+    """A product on the array, per architecture."""
+
+    array_s: FloatArray
+    local_port_s: FloatArray
+    global_port_s: FloatArray
+    fill_s: FloatArray
+    read_bytes: FloatArray
+    write_bytes: FloatArray
+    first_load_bytes: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Distinct:
+    """Distinct rows of some columns, and where each architecture's is."""
+
+    rows: NDArray[np.float64]
+    of: NDArray[np.intp]
+
+
+def _distinct(*columns: NDArray[np.generic]) -> _Distinct:
+    rows, of = np.unique(
+        np.column_stack([np.asarray(c, dtype=np.float64) for c in columns]), axis=0, return_inverse=True
+    )
+    return _Distinct(rows=rows, of=of.reshape(-1))
+
+
+class Pricer:
+    """Prices operators on ``architectures`` inside ``cluster``.
+
+    Tensor-unit configurations and buffer sizes that several architectures share are priced once; so are equal products.
+    Memory grows with ``n_archs`` × operators of one call.
+    """
+
+    def __init__(
+        self, architectures: Architectures, cluster: Cluster, *, pipelining: Pipelining = Pipelining.OVERLAPPED
+    ) -> None:
+        self._archs = architectures
+        self._cluster = cluster
+        self._pipelining = pipelining
+        self._units = (architectures.tensor_count + architectures.vector_count).astype(np.float64)
+        self._buffers = _distinct(architectures.global_buffer_bytes)
+        self._configs: dict[tuple[str, bool], tuple[TensorConfigs, NDArray[np.intp]]] = {}
+        self._cycles: dict[tuple[Gemm, str, bool], ArrayCycles] = {}
+        self._traffic: dict[tuple[Gemm, str], Traffic] = {}
+
+    def price(self, operators: Sequence[Operator]) -> OperatorPrices:
+        """Return the seconds of ``operators`` (any order) on every architecture, in both modes.
+
+        Raises :class:`ConfigError` when an operator's precision has no rate on these tensor units.
+        """
+        shape = (len(self._archs), len(operators))
+        one_s, all_s = np.empty(shape), np.empty(shape)
+        for i, operator in enumerate(operators):
+            if operator.unit is Unit.NETWORK:
+                assert operator.collective is not None
+                one_s[:, i] = all_s[:, i] = collective_s(operator.collective, self._cluster)
+            else:
+                one_s[:, i] = self.parts(operator, one_unit=True).total_s
+                all_s[:, i] = self.parts(operator, one_unit=False).total_s
+        return OperatorPrices(one_s=one_s, all_s=all_s)
+
+    def parts(self, operator: Operator, *, one_unit: bool) -> Parts:
+        """Return what the seconds of one compute operator consist of, on every architecture."""
+        share = self._share(operator.unit) if one_unit else np.ones(1)
+        if operator.unit is Unit.VECTOR:
+            assert operator.vector is not None
+            return self._vector(operator.vector, one_unit=one_unit, share=share)
+        assert operator.gemm is not None
+        tensor = self._tensor(operator.gemm, operator.precision, one_unit=one_unit, share=share)
+        if operator.unit is Unit.TENSOR:
+            return Parts(
+                array_s=tensor.array_s,
+                lanes_s=np.zeros(1),
+                local_port_s=tensor.local_port_s,
+                global_port_s=tensor.global_port_s,
+                hbm_s=self._hbm_s(tensor.read_bytes, tensor.write_bytes, share),
+                fill_s=self._fill_s(tensor, share),
+            )
+        assert operator.vector is not None
+        return self._fused(tensor, operator.vector, one_unit=one_unit, share=share)
+
+    def _share(self, unit: Unit) -> FloatArray:
+        """Return the fraction of the shared ports that one unit has (a fused operator holds two units)."""
+        return (2.0 if unit is Unit.FUSED else 1.0) / self._units
+
+    def _hbm_s(self, reads: FloatArray, writes: FloatArray, share: FloatArray) -> FloatArray:
+        moved = np.where(self._archs.hbm_separate_ports, np.maximum(reads, writes), reads + writes)
+        return moved / (self._archs.hbm_bytes_per_s * share)
+
+    def _fill_s(self, tensor: _TensorPart, share: FloatArray) -> FloatArray:
+        if self._pipelining is not Pipelining.OVERLAPPED:
+            return tensor.fill_s
+        return tensor.fill_s + tensor.first_load_bytes / (self._archs.hbm_bytes_per_s * share)
+
+    def _tensor(self, gemm: Gemm, precision: str, *, one_unit: bool, share: FloatArray) -> _TensorPart:
+        gemm = canonical(gemm)
+        size = ELEMENT_BYTES[precision]
+        configs, of = self._tensor_configs(precision, one_unit)
+        key = (gemm, precision, one_unit)
+        if key not in self._cycles:
+            self._cycles[key] = array_cycles(gemm, configs, self._pipelining)
+        cycles, clock = self._cycles[key], self._archs.clock_hz
+        if (gemm, precision) not in self._traffic:
+            m, n, k = (np.array(float(extent)) for extent in (gemm.m, gemm.n, gemm.k))
+            self._traffic[gemm, precision] = traffic(m, n, k, self._buffers.rows[:, 0] / size)
+        moved, buffer = self._traffic[gemm, precision], self._buffers.of
+        return _TensorPart(
+            array_s=cycles.compute[of] / clock,
+            local_port_s=cycles.local_port[of] / clock,
+            global_port_s=cycles.global_port[of] / clock / share,
+            fill_s=cycles.fill[of] / clock,
+            read_bytes=(moved.a + moved.b)[buffer] * (gemm.batch * size),
+            write_bytes=moved.c[buffer] * (gemm.batch * size),
+            first_load_bytes=np.minimum(self._archs.tensor_rows, gemm.k)
+            * np.minimum(self._archs.tensor_cols, gemm.n)
+            * float(size),
+        )
+
+    def _tensor_configs(self, precision: str, one_unit: bool) -> tuple[TensorConfigs, NDArray[np.intp]]:
+        if (precision, one_unit) not in self._configs:
+            archs = self._archs
+            if precision not in archs.tensor_macs_per_element:
+                allowed = ", ".join(sorted(archs.tensor_macs_per_element))
+                raise ConfigError(f"precision {precision}: the tensor units have no rate for it; they have {allowed}")
+            size = ELEMENT_BYTES[precision]
+            distinct = _distinct(
+                np.ones_like(archs.tensor_count) if one_unit else archs.tensor_count,
+                archs.tensor_rows,
+                archs.tensor_cols,
+                archs.tensor_macs_per_element[precision],
+                archs.tensor_local_bytes / size,
+                archs.tensor_local_bytes_per_s / (archs.clock_hz * size),
+                archs.global_buffer_bytes_per_s / (archs.clock_hz * size),
+            )
+            count, rows, cols, rate, local, local_rate, global_rate = distinct.rows.T
+            configs = TensorConfigs(
+                count=count.astype(np.int64),
+                rows=rows,
+                cols=cols,
+                macs_per_element=rate,
+                local_elements=local,
+                local_elements_per_cycle=local_rate,
+                global_elements_per_cycle=global_rate,
+            )
+            self._configs[precision, one_unit] = (configs, distinct.of)
+        return self._configs[precision, one_unit]
+
+    def _lanes(self, work: VectorWork, *, one_unit: bool) -> tuple[FloatArray, FloatArray]:
+        units = np.ones(1) if one_unit else self._archs.vector_count.astype(np.float64)
+        return units, lane_cycles(work, units, self._archs.vector_lanes.astype(np.float64)) / self._archs.clock_hz
+
+    def _vector(self, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
+        units, lanes_s = self._lanes(work, one_unit=one_unit)
+        buffer_bytes = self._archs.global_buffer_bytes * share
+        reads = hbm_read_bytes(work, row_stays_on_chip(work, units, buffer_bytes))
+        port_bytes = np.maximum(float(work.read_bytes) * work.passes, float(work.write_bytes))
+        return Parts(
+            array_s=np.zeros(1),
+            lanes_s=lanes_s,
+            local_port_s=np.zeros(1),
+            global_port_s=port_bytes / (self._archs.global_buffer_bytes_per_s * share),
+            hbm_s=self._hbm_s(reads, np.full(1, float(work.write_bytes)), share),
+            fill_s=np.zeros(1),
+        )
+
+    def _fused(self, tensor: _TensorPart, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
+        """Price a product whose result passes through the vector unit before it is written.
+
+        The product's own result does not go to HBM: ``work.write_bytes`` is all that is written, ``work.read_bytes``
+        what is read besides the product's operands. Where the epilogue reduces over rows, a whole row of results must
+        stay on chip; where it cannot, the result is written and read back once.
+        """
+        units, lanes_s = self._lanes(work, one_unit=one_unit)
+        reads = tensor.read_bytes + work.read_bytes
+        writes = np.full(1, float(work.write_bytes))
+        if work.reductions:
+            resident = row_stays_on_chip(work, units, self._archs.global_buffer_bytes * share) > 0
+            reads = np.where(resident, reads, reads + tensor.write_bytes)
+            writes = np.where(resident, writes, writes + tensor.write_bytes)
+        extra_port = np.maximum(float(work.read_bytes), 0.0) / (self._archs.global_buffer_bytes_per_s * share)
+        return Parts(
+            array_s=tensor.array_s,
+            lanes_s=lanes_s,
+            local_port_s=tensor.local_port_s,
+            global_port_s=tensor.global_port_s + extra_port,
+            hbm_s=self._hbm_s(reads, writes, share),
+            fill_s=self._fill_s(tensor, share),
+        )
