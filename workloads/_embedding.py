@@ -1,0 +1,115 @@
+"""The operator graphs of the embedding on one tensor-parallel device.
+
+The token table is cut by rows of the vocabulary: a device looks up the tokens it holds, leaves zeros for the others,
+and an all-reduce completes the sum (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Of evenly spread tokens each
+device finds one in ``tensor_parallel``. Position and segment tables are whole on each device. A projection behind a
+narrower embedding is cut by columns and gathered. Token numbers are not counted among the bytes.
+"""
+
+from archplace.workloads import _vector
+from archplace.workloads._graph import OUTSIDE, Graph
+from archplace.workloads._shard import Shard
+from archplace.workloads.model import Positions
+from archplace.workloads.operators import CollectiveKind, Gemm, Operator, Phase, VectorWork
+from archplace.workloads.precision import MASK_BYTES
+
+
+def embedding_forward(shard: Shard) -> tuple[Operator, ...]:
+    """The operators from token numbers to the first block's input, each after its inputs."""
+    model, e = shard.model, shard.element_bytes
+    tokens, d, width = shard.tokens, model.d_model, model.embedding_width
+    graph = Graph(shard, Phase.FORWARD)
+    lookup = VectorWork(
+        rows=tokens,
+        row_length=width,
+        operations_per_element=1,
+        read_bytes=_found_tokens(shard) * width * e,
+        write_bytes=tokens * width * e,
+    )
+    found = graph.vector("lookup", lookup, parameters=shard.vocabulary_rows * width)
+    embedded = graph.collective("lookup.all_reduce", tokens * width * e, found)
+    if model.projects_embedding:
+        columns = graph.product(
+            "project_in",
+            Gemm(m=tokens, n=shard.d_width, k=width),
+            embedded,
+            parameters=width * shard.d_width,
+            stash_bytes=tokens * width * e,
+        )
+        embedded = graph.collective(
+            "project_in.all_gather", shard.hidden_bytes, columns, kind=CollectiveKind.ALL_GATHER
+        )
+    dropout = model.dropout > 0
+    mask_bytes = tokens * d * MASK_BYTES if dropout else 0
+    tables = _tables(shard)
+    drop_with_sum = dropout and not model.embedding_norm
+    if tables or drop_with_sum:
+        work = VectorWork(
+            rows=tokens,
+            row_length=d,
+            operations_per_element=tables + (_vector.DROPOUT if drop_with_sum else 0),
+            read_bytes=shard.hidden_bytes + _table_bytes(shard),
+            write_bytes=shard.hidden_bytes + (mask_bytes if drop_with_sum else 0),
+        )
+        embedded = graph.vector(
+            "embedding_sum",
+            work,
+            embedded,
+            parameters=(model.position_rows + model.token_types) * d,
+            stash_bytes=mask_bytes if drop_with_sum else 0,
+        )
+    if model.embedding_norm:
+        graph.vector(
+            "embedding_norm",
+            _vector.norm(model.norm, tokens, d, e, dropout=dropout),
+            embedded,
+            parameters=model.norm_parameters,
+            stash_bytes=shard.hidden_bytes + mask_bytes,
+        )
+    return graph.operators
+
+
+def embedding_backward(shard: Shard) -> tuple[Operator, ...]:
+    """The operators that turn the gradient of the first block's input into those of the tables."""
+    model, e = shard.model, shard.element_bytes
+    tokens, d, width = shard.tokens, model.d_model, model.embedding_width
+    graph = Graph(shard, Phase.DATA_GRADIENT)
+    gradient = OUTSIDE
+    if model.embedding_norm:
+        work = _vector.norm_gradient(model.norm, tokens, d, e, dropout=model.dropout > 0)
+        gradient = graph.vector("embedding_norm.gradient", work, gradient)
+    elif model.dropout:
+        gradient = graph.vector("embedding_sum.dropout.gradient", _vector.dropout_gradient(tokens, d, e), gradient)
+    tables = _tables(shard)
+    if tables:
+        work = VectorWork(
+            rows=tokens,
+            row_length=d,
+            operations_per_element=tables,
+            read_bytes=shard.hidden_bytes + _table_bytes(shard),
+            write_bytes=_table_bytes(shard),
+        )
+        graph.vector("embedding_sum.weight_gradient", work, gradient, phase=Phase.WEIGHT_GRADIENT)
+    if model.projects_embedding:
+        gradient = graph.linear_gradients("project_in", gradient, k=width, n=shard.d_width, rows=tokens)
+        gradient = graph.collective("project_in.gradient_all_reduce", tokens * width * e, gradient)
+    scatter = _vector.addition(_found_tokens(shard), width, e)
+    graph.vector("lookup.weight_gradient", scatter, gradient, phase=Phase.WEIGHT_GRADIENT)
+    return graph.operators
+
+
+def _found_tokens(shard: Shard) -> int:
+    """Tokens whose rows this device holds, rounded up."""
+    return -(-shard.tokens // shard.tensor_parallel)
+
+
+def _tables(shard: Shard) -> int:
+    """How many tables are added to the token embedding."""
+    return (shard.model.positions is Positions.LEARNED) + (shard.model.token_types > 0)
+
+
+def _table_bytes(shard: Shard) -> int:
+    """Bytes of the distinct rows of those tables that a microbatch touches."""
+    model = shard.model
+    positions = shard.sequence_length if model.positions is Positions.LEARNED else 0
+    return (positions + model.token_types) * model.d_model * shard.element_bytes

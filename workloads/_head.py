@@ -1,0 +1,186 @@
+"""The operator graphs of what follows the last block, on one tensor-parallel device: final norm, projection, loss.
+
+The projection onto the vocabulary is cut by rows of the vocabulary, and the logits stay where they are: softmax and
+loss exchange three fp32 scalars per token, the maximum, the target's logit and the sum of exponentials (Shoeybi et al.
+2019, arXiv:1909.08053, section 3). What the loss keeps is the fp32 softmax (Korthikanti et al. 2022, arXiv:2205.05198,
+section 4.3). A dense layer before the projection is cut by columns and gathered; an encoder's pooler by columns and the
+two-way classifier behind it by rows.
+"""
+
+from archplace.workloads import _vector
+from archplace.workloads._graph import OUTSIDE, Graph
+from archplace.workloads._shard import Shard
+from archplace.workloads.model import ModelKind
+from archplace.workloads.operators import CollectiveKind, Gemm, Operator, Phase, VectorWork
+from archplace.workloads.precision import FP32_BYTES
+
+CLASSES = 2
+"""Answers of the next-sentence classifier."""
+
+
+def head_forward(shard: Shard) -> tuple[Operator, ...]:
+    """The operators from the last block's output to the loss, each after its inputs."""
+    model, e = shard.model, shard.element_bytes
+    tokens, d, width, rows = shard.tokens, model.d_model, model.embedding_width, shard.vocabulary_rows
+    graph = Graph(shard, Phase.FORWARD)
+    hidden = OUTSIDE
+    unkept_input_bytes = shard.hidden_bytes  # the first reader of the last block's output keeps it
+    if model.final_norm:
+        hidden = graph.vector(
+            "final_norm",
+            _vector.norm(model.norm, tokens, d, e),
+            parameters=model.norm_parameters,
+            stash_bytes=2 * shard.hidden_bytes,
+        )
+        unkept_input_bytes = 0
+    if model.next_sentence:
+        _classifier_forward(graph, shard, hidden)
+    if model.kind is ModelKind.ENCODER:
+        hidden = _transform_forward(graph, shard, hidden, unkept_input_bytes)
+        unkept_input_bytes = 0
+    if model.projects_embedding:
+        columns = graph.product(
+            "project_out",
+            Gemm(m=tokens, n=width // shard.tensor_parallel, k=d),
+            hidden,
+            parameters=d * width // shard.tensor_parallel,
+            stash_bytes=tokens * width * e + unkept_input_bytes,
+        )
+        unkept_input_bytes = 0
+        hidden = graph.collective("project_out.all_gather", tokens * width * e, columns, kind=CollectiveKind.ALL_GATHER)
+    logits = graph.product(
+        "logits",
+        Gemm(m=tokens, n=rows, k=width),
+        hidden,
+        parameters=(width + (1 if model.head_bias else 0)) * rows,
+        stash_bytes=unkept_input_bytes,
+    )
+    _loss_forward(graph, shard, logits)
+    return graph.operators
+
+
+def head_backward(shard: Shard) -> tuple[Operator, ...]:
+    """The operators from the loss to the gradient of the last block's output, which the last one gives."""
+    model, e = shard.model, shard.element_bytes
+    tokens, d, width, rows = shard.tokens, model.d_model, model.embedding_width, shard.vocabulary_rows
+    graph = Graph(shard, Phase.DATA_GRADIENT)
+    gradient = graph.vector("loss.gradient", _vector.cross_entropy_gradient(tokens, rows, e))
+    gradient = graph.linear_gradients("logits", gradient, k=width, n=rows, rows=tokens)
+    gradient = graph.collective("logits.gradient_all_reduce", tokens * width * e, gradient)
+    if model.projects_embedding:
+        columns = width // shard.tensor_parallel
+        gradient = graph.linear_gradients("project_out", gradient, k=d, n=columns, rows=tokens)
+        gradient = graph.collective("project_out.gradient_all_reduce", shard.hidden_bytes, gradient)
+    if model.kind is ModelKind.ENCODER:
+        gradient = _dense_gradient(graph, shard, gradient)
+    if model.final_norm:
+        graph.vector("final_norm.gradient", _vector.norm_gradient(model.norm, tokens, d, e), gradient)
+    return graph.operators
+
+
+def _loss_forward(graph: Graph, shard: Shard, logits: str) -> None:
+    tokens, rows, e = shard.tokens, shard.vocabulary_rows, shard.element_bytes
+    kept = tokens * rows * FP32_BYTES
+    if shard.tensor_parallel == 1:
+        graph.vector("loss", _vector.cross_entropy(tokens, rows, e), logits, stash_bytes=kept)
+        return
+    scalars = tokens * FP32_BYTES
+    maximum = VectorWork(
+        rows=tokens,
+        row_length=rows,
+        operations_per_element=1,
+        reductions=1,
+        read_bytes=tokens * rows * e,
+        write_bytes=scalars,
+    )
+    exponentials = VectorWork(
+        rows=tokens,
+        row_length=rows,
+        operations_per_element=_vector.EXPONENTIAL + 1,
+        reductions=1,
+        read_bytes=tokens * rows * e + scalars,
+        write_bytes=kept + 2 * scalars,
+    )
+    softmax = VectorWork(
+        rows=tokens,
+        row_length=rows,
+        operations_per_element=1,
+        read_bytes=kept + 2 * scalars,
+        write_bytes=kept,
+    )
+    largest = graph.vector("loss_maximum", maximum, logits)
+    largest = graph.collective("loss_maximum.all_reduce", scalars, largest)
+    parts = graph.vector("loss_exponentials", exponentials, largest)
+    target = graph.collective("loss_target.all_reduce", scalars, parts)
+    total = graph.collective("loss_exponentials.all_reduce", scalars, parts)
+    graph.vector("loss_softmax", softmax, target, total, stash_bytes=kept)
+
+
+def _transform_forward(graph: Graph, shard: Shard, source: str, input_stash_bytes: int) -> str:
+    """An encoder's dense layer with activation and norm before the projection."""
+    model, e = shard.model, shard.element_bytes
+    tokens, d, columns = shard.tokens, model.d_model, shard.d_width
+    keeps_input = _vector.keeps_input(model.activation)
+    epilogue = _vector.elementwise(
+        tokens,
+        columns,
+        _vector.activation_operations(model.activation),
+        read_bytes_per_element=0,
+        write_bytes_per_element=2 * e if keeps_input else e,
+    )
+    dense = graph.product(
+        "transform",
+        Gemm(m=tokens, n=columns, k=d),
+        source,
+        epilogue=epilogue,
+        parameters=(d + 1) * columns,
+        stash_bytes=input_stash_bytes + (tokens * columns * e if keeps_input else 0),
+    )
+    whole = graph.collective("transform.all_gather", shard.hidden_bytes, dense, kind=CollectiveKind.ALL_GATHER)
+    # the norm keeps its input, which is whole here and in columns where the dense layer wrote it, and its output
+    return graph.vector(
+        "transform_norm",
+        _vector.norm(model.norm, tokens, d, e),
+        whole,
+        parameters=model.norm_parameters,
+        stash_bytes=2 * shard.hidden_bytes,
+    )
+
+
+def _classifier_forward(graph: Graph, shard: Shard, source: str) -> None:
+    """Pooler and next-sentence classifier on the first token of each sequence, whose activation is kept elsewhere."""
+    e, b, d, columns = shard.element_bytes, shard.microbatch, shard.model.d_model, shard.d_width
+    tanh = _vector.elementwise(b, columns, _vector.SPECIAL, read_bytes_per_element=0, write_bytes_per_element=e)
+    pooled = graph.product(
+        "pooler",
+        Gemm(m=b, n=columns, k=d),
+        source,
+        epilogue=tanh,
+        parameters=(d + 1) * columns,
+        stash_bytes=b * columns * e,
+    )
+    answers = graph.product(
+        "next_sentence", Gemm(m=b, n=CLASSES, k=columns), pooled, parameters=CLASSES * columns + CLASSES
+    )
+    answers = graph.collective("next_sentence.all_reduce", b * CLASSES * e, answers)
+    work = _vector.cross_entropy(b, CLASSES, e)
+    graph.vector("next_sentence_loss", work, answers, stash_bytes=b * CLASSES * FP32_BYTES)
+
+
+def _dense_gradient(graph: Graph, shard: Shard, gradient: str) -> str:
+    """From the gradient of the transform's norm to that of the encoder's output."""
+    model, e = shard.model, shard.element_bytes
+    tokens, b, d, columns = shard.tokens, shard.microbatch, model.d_model, shard.d_width
+    gradient = graph.vector("transform_norm.gradient", _vector.norm_gradient(model.norm, tokens, d, e), gradient)
+    work = _vector.activation_gradient(model.activation, tokens, columns, e)
+    gradient = graph.vector("transform.activation.gradient", work, gradient)
+    gradient = graph.linear_gradients("transform", gradient, k=d, n=columns, rows=tokens)
+    if model.next_sentence:
+        pooled = graph.vector("next_sentence_loss.gradient", _vector.cross_entropy_gradient(b, CLASSES, e))
+        pooled = graph.linear_gradients("next_sentence", pooled, k=columns, n=CLASSES, rows=b)
+        # (1 − y²) · gradient
+        tanh = _vector.elementwise(b, columns, 2, read_bytes_per_element=2 * e, write_bytes_per_element=e)
+        pooled = graph.vector("pooler.activation.gradient", tanh, pooled)
+        pooled = graph.linear_gradients("pooler", pooled, k=d, n=columns, rows=b)
+        gradient = graph.vector("pooler.gradient_sum", _vector.addition(b, d, e), gradient, pooled)
+    return graph.collective("encoder_output.gradient_all_reduce", shard.hidden_bytes, gradient)

@@ -1,0 +1,209 @@
+"""Vector work of a transformer: lane operations, passes and bytes of norms, softmax, activations, dropout, sums.
+
+How operations are counted. A lane does one addition, multiplication, fused multiply-add, comparison or selection per
+operation. A special function (exp2, reciprocal, reciprocal square root, tanh) takes four: vendors build one special
+function unit per four fp32 lanes (CUDA C++ Programming Guide, table "Throughput of Native Arithmetic Instructions",
+compute capability 8.0: 64 against 16 results per cycle). What happens once per row (a reciprocal of a sum) is not
+counted per element. Random numbers for dropout come from hardware. Row statistics of norms, fp32 scalars, move no
+bytes worth counting. Bytes are those of distinct operands; a row that takes several passes is read once.
+"""
+
+from archplace.workloads.model import Activation, Norm
+from archplace.workloads.operators import VectorWork
+from archplace.workloads.precision import FP32_BYTES, MASK_BYTES
+
+SPECIAL = 4
+"""Lane operations of one special function."""
+EXPONENTIAL = 1 + SPECIAL
+"""exp(x − c) = exp2(x · log2(e) − c'): one fused multiply-add, one special function."""
+DROPOUT = 2
+"""Compare the random number, select the scaled element or 0."""
+DROPOUT_GRADIENT = 1
+"""Select the scaled gradient or 0."""
+ROTATION = 3
+"""x · cos ± partner · sin: fetch the partner with its sign, multiply, fused multiply-add."""
+
+_ACTIVATION = {
+    # x/2 · (1 + tanh(x · (c1 + c2 · x²))): x², its fma, · x, tanh, x/2, fma
+    Activation.GELU: 5 + SPECIAL,
+    Activation.RELU: 1,
+    # x/2 · (1 + tanh(x/2)): x/2, tanh, fma
+    Activation.SILU: 2 + SPECIAL,
+}
+_ACTIVATION_GRADIENT = {
+    # with t = tanh(u): u again (3), t, 1 − t², u' (1), x/2, two products, (1 + t)/2 by fma, their sum, · gradient
+    Activation.GELU: 11 + SPECIAL,
+    Activation.RELU: 1,
+    # σ = 1/2 + tanh(x/2)/2 (2 + SPECIAL), then σ · (1 + x · (1 − σ)) (3), · gradient
+    Activation.SILU: 6 + SPECIAL,
+}
+
+
+def activation_operations(activation: Activation) -> int:
+    """Lane operations per element of an activation."""
+    return _ACTIVATION[activation]
+
+
+def keeps_input(activation: Activation) -> bool:
+    """Whether the gradient needs the activation's input: not ReLU's, which the sign of its output tells."""
+    return activation is not Activation.RELU
+
+
+def elementwise(
+    rows: int, row_length: int, operations: float, *, read_bytes_per_element: int, write_bytes_per_element: int
+) -> VectorWork:
+    """One pass over the elements."""
+    elements = rows * row_length
+    return VectorWork(
+        rows=rows,
+        row_length=row_length,
+        operations_per_element=operations,
+        read_bytes=elements * read_bytes_per_element,
+        write_bytes=elements * write_bytes_per_element,
+    )
+
+
+def addition(rows: int, row_length: int, element_bytes: int, *, addends: int = 2) -> VectorWork:
+    """The sum of several tensors."""
+    return elementwise(
+        rows,
+        row_length,
+        addends - 1,
+        read_bytes_per_element=addends * element_bytes,
+        write_bytes_per_element=element_bytes,
+    )
+
+
+def norm(kind: Norm, rows: int, row_length: int, element_bytes: int, *, dropout: bool = False) -> VectorWork:
+    """A norm of each row: statistics, then scaling.
+
+    Layer norm takes three passes: sum (1); difference and square (2); (x − mean) · rstd and · gain + bias, two fused
+    multiply-adds (2). RMS norm takes two: sum of squares (1); two products (2).
+    """
+    layer_norm = kind is Norm.LAYER_NORM
+    elements = rows * row_length
+    return VectorWork(
+        rows=rows,
+        row_length=row_length,
+        operations_per_element=(5 if layer_norm else 3) + (DROPOUT if dropout else 0),
+        passes=3 if layer_norm else 2,
+        reductions=2 if layer_norm else 1,
+        read_bytes=(elements + row_length * (2 if layer_norm else 1)) * element_bytes,
+        write_bytes=elements * (element_bytes + (MASK_BYTES if dropout else 0)),
+    )
+
+
+def norm_gradient(kind: Norm, rows: int, row_length: int, element_bytes: int, *, dropout: bool = False) -> VectorWork:
+    """The gradients of a norm's input and of its gain and bias, from the output's gradient and the input.
+
+    Layer norm: normalised x (1), gradient · gain (1), their two row sums (2); then rstd · (g − c1 − x · c2) (3), and
+    the sums over rows for gain (1) and bias (1). RMS norm: no mean, so one row sum (1), two operations in the second
+    pass, and no bias.
+    """
+    layer_norm = kind is Norm.LAYER_NORM
+    elements, gains = rows * row_length, row_length * (2 if layer_norm else 1)
+    return VectorWork(
+        rows=rows,
+        row_length=row_length,
+        operations_per_element=(9 if layer_norm else 6) + (DROPOUT_GRADIENT if dropout else 0),
+        passes=2,
+        reductions=1,
+        read_bytes=(2 * elements + row_length) * element_bytes + (elements * MASK_BYTES if dropout else 0),
+        write_bytes=(elements + gains) * element_bytes,
+    )
+
+
+def softmax(rows: int, row_length: int, element_bytes: int, *, dropout: bool) -> VectorWork:
+    """Masked, scaled softmax of each row, and dropout.
+
+    Three passes: mask (1) and maximum (1); exponential with the scale folded in, and sum (1); product with the
+    reciprocal of the sum (1). With dropout, the probabilities before and after it are written, and the mask.
+    """
+    return VectorWork(
+        rows=rows,
+        row_length=row_length,
+        operations_per_element=4 + EXPONENTIAL + (DROPOUT if dropout else 0),
+        passes=3,
+        reductions=2,
+        read_bytes=rows * row_length * element_bytes,
+        write_bytes=rows * row_length * (2 * element_bytes + MASK_BYTES if dropout else element_bytes),
+    )
+
+
+def softmax_gradient(rows: int, row_length: int, element_bytes: int, *, dropout: bool) -> VectorWork:
+    """scale · p · (g − Σ g · p): product and row sum (1); difference, product, scale (3)."""
+    return VectorWork(
+        rows=rows,
+        row_length=row_length,
+        operations_per_element=4 + (DROPOUT_GRADIENT if dropout else 0),
+        passes=2,
+        reductions=1,
+        read_bytes=rows * row_length * (2 * element_bytes + (MASK_BYTES if dropout else 0)),
+        write_bytes=rows * row_length * element_bytes,
+    )
+
+
+def activation_gradient(activation: Activation, rows: int, row_length: int, element_bytes: int) -> VectorWork:
+    """The gradient of the activation's input, from the output's gradient and what was kept."""
+    return elementwise(
+        rows,
+        row_length,
+        _ACTIVATION_GRADIENT[activation],
+        read_bytes_per_element=2 * element_bytes,
+        write_bytes_per_element=element_bytes,
+    )
+
+
+def gated_activation(activation: Activation, rows: int, row_length: int, element_bytes: int) -> VectorWork:
+    """activation(gate) · up."""
+    return elementwise(
+        rows,
+        row_length,
+        _ACTIVATION[activation] + 1,
+        read_bytes_per_element=2 * element_bytes,
+        write_bytes_per_element=element_bytes,
+    )
+
+
+def gated_activation_gradient(activation: Activation, rows: int, row_length: int, element_bytes: int) -> VectorWork:
+    """The gradients of gate and up, from the output's gradient, gate and up.
+
+    The gradient times up enters the activation's gradient (1 more); up's is the gradient times the activation, whose
+    special function is there already (2 more).
+    """
+    return elementwise(
+        rows,
+        row_length,
+        _ACTIVATION_GRADIENT[activation] + 3,
+        read_bytes_per_element=3 * element_bytes,
+        write_bytes_per_element=2 * element_bytes,
+    )
+
+
+def cross_entropy(rows: int, row_length: int, element_bytes: int) -> VectorWork:
+    """Softmax of the logits in fp32, kept for the gradient: maximum (1), exponential and sum (1), product (1)."""
+    return VectorWork(
+        rows=rows,
+        row_length=row_length,
+        operations_per_element=3 + EXPONENTIAL,
+        passes=3,
+        reductions=2,
+        read_bytes=rows * row_length * element_bytes,
+        write_bytes=rows * row_length * FP32_BYTES,
+    )
+
+
+def cross_entropy_gradient(rows: int, row_length: int, element_bytes: int) -> VectorWork:
+    """(softmax − target) · scale: one comparison, one fused multiply-add."""
+    return elementwise(rows, row_length, 2, read_bytes_per_element=FP32_BYTES, write_bytes_per_element=element_bytes)
+
+
+def dropout_gradient(rows: int, row_length: int, element_bytes: int) -> VectorWork:
+    """The gradient before a dropout, from the gradient behind it and the mask."""
+    return elementwise(
+        rows,
+        row_length,
+        DROPOUT_GRADIENT,
+        read_bytes_per_element=element_bytes + MASK_BYTES,
+        write_bytes_per_element=element_bytes,
+    )

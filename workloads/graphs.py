@@ -1,0 +1,49 @@
+"""The distinct layers of a transformer with their operator graphs, as one tensor-parallel device executes them."""
+
+from archplace.workloads._block_backward import block_backward
+from archplace.workloads._block_forward import block_forward
+from archplace.workloads._embedding import embedding_backward, embedding_forward
+from archplace.workloads._head import head_backward, head_forward
+from archplace.workloads._shard import Shard
+from archplace.workloads.operators import Operator
+from archplace.workloads.training_step import Layer
+
+
+def build_layers(shard: Shard) -> tuple[tuple[Layer, int], ...]:
+    """Return embedding, block and head in model order, each with how many times it repeats.
+
+    A layer's parameters are those that a device holds. Norms, position tables and biases behind an all-reduce are
+    whole on every device. A tied matrix counts in the embedding and again in the head, because a pipeline keeps it on
+    its first and on its last stage. Between layers the activation is whole on each device.
+
+    Raises ``ValueError`` when the model cannot be cut as ``shard`` asks; ``shard.refusal()`` says so beforehand.
+    """
+    refusal = shard.refusal()
+    if refusal is not None:
+        raise ValueError(refusal)
+    hidden = shard.hidden_bytes
+    embedding = _layer(
+        "embedding", embedding_forward(shard), embedding_backward(shard), input_bytes=0, output_bytes=hidden
+    )
+    block = _layer("block", block_forward(shard), block_backward(shard), input_bytes=hidden, output_bytes=hidden)
+    head = _layer("head", head_forward(shard), head_backward(shard), input_bytes=hidden, output_bytes=0)
+    return ((embedding, 1), (block, shard.model.n_layers), (head, 1))
+
+
+def _layer(
+    name: str,
+    forward: tuple[Operator, ...],
+    backward: tuple[Operator, ...],
+    *,
+    input_bytes: int,
+    output_bytes: int,
+) -> Layer:
+    return Layer(
+        name=name,
+        forward=forward,
+        backward=backward,
+        parameters=sum(operator.parameters for operator in forward),
+        stash_bytes=sum(operator.stash_bytes for operator in forward),
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
+    )

@@ -1,0 +1,101 @@
+"""A workload: the model to train, on sequences of which length, how many per step, in which format, by which rule."""
+
+from dataclasses import dataclass
+
+from archplace.workloads._shard import Shard
+from archplace.workloads.graphs import build_layers
+from archplace.workloads.model import Model, Positions
+from archplace.workloads.operators import VectorWork
+from archplace.workloads.optimizer import optimizer_work, parameter_bytes
+from archplace.workloads.precision import Precision
+from archplace.workloads.training_step import OptimizerKind, ParameterBytes, TrainingStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One training job.
+
+    Raises ``ValueError`` that names every value that is out of range or does not fit the model.
+    """
+
+    name: str
+    model: Model
+    sequence_length: int
+    """Tokens per sequence."""
+    global_batch: int
+    """Sequences per optimizer step, over all devices."""
+    precision: Precision
+    optimizer: OptimizerKind
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not self.name.strip():
+            problems.append("name is empty: give the workload a name")
+        for field in ("sequence_length", "global_batch"):
+            if getattr(self, field) < 1:
+                problems.append(f"{field} is {getattr(self, field)}, must be at least 1")
+        model = self.model
+        if model.positions is Positions.LEARNED and self.sequence_length > model.max_positions:
+            problems.append(
+                f"sequence_length is {self.sequence_length}, but {model.name} has learned positions for "
+                f"{model.max_positions} tokens: shorten the sequence, or raise max_positions in a model file of your own"
+            )
+        if problems:
+            raise ValueError("; ".join(problems))
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens per optimizer step, over all devices."""
+        return self.sequence_length * self.global_batch
+
+    @property
+    def flops_per_step(self) -> float:
+        """Model FLOPs per optimizer step, without recomputation, over all devices."""
+        return self.model.flops_per_token(self.sequence_length) * self.tokens_per_step
+
+    @property
+    def parameter_bytes(self) -> ParameterBytes:
+        """Bytes kept per parameter."""
+        return parameter_bytes(self.optimizer, self.precision)
+
+    def optimizer_work(self, parameters: int) -> VectorWork:
+        """Return the optimizer's update of ``parameters`` parameters on one device.
+
+        Raises ``ValueError`` for a negative count.
+        """
+        return optimizer_work(self.optimizer, self.precision, parameters)
+
+    def refusal(self, *, tensor_parallel: int, microbatch: int) -> str | None:
+        """Return why this width and microbatch (in sequences) are not possible, with the numbers, or None."""
+        refusal = self._shard(tensor_parallel, microbatch).refusal()
+        if refusal is None and self.global_batch % microbatch:
+            return f"microbatch {microbatch} does not divide the global batch of {self.global_batch} sequences"
+        return refusal
+
+    def step(self, *, tensor_parallel: int, microbatch: int) -> TrainingStep:
+        """Return what one device executes for a microbatch of ``microbatch`` sequences.
+
+        Raises ``ValueError`` with the reason where ``refusal`` gives one; ask it first.
+        """
+        refusal = self.refusal(tensor_parallel=tensor_parallel, microbatch=microbatch)
+        if refusal is not None:
+            raise ValueError(refusal)
+        return TrainingStep(
+            model=self.model.name,
+            tensor_parallel=tensor_parallel,
+            microbatch=microbatch,
+            sequence_length=self.sequence_length,
+            layers=build_layers(self._shard(tensor_parallel, microbatch)),
+            parameter_bytes=self.parameter_bytes,
+            optimizer=self.optimizer,
+            flops_per_token=self.model.flops_per_token(self.sequence_length),
+        )
+
+    def _shard(self, tensor_parallel: int, microbatch: int) -> Shard:
+        return Shard(
+            model=self.model,
+            tensor_parallel=tensor_parallel,
+            microbatch=microbatch,
+            sequence_length=self.sequence_length,
+            precision=self.precision,
+        )
