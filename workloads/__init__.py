@@ -1,1 +1,41 @@
 """What must run? Operator graphs of training steps."""
+
+from archplace.workloads.graphs import build_layers
+from archplace.workloads.model import Activation, Model, ModelKind, Norm, Positions
+from archplace.workloads.operators import (
+    Collective,
+    CollectiveKind,
+    Gemm,
+    Operator,
+    Phase,
+    Unit,
+    VectorWork,
+)
+from archplace.workloads.optimizer import optimizer_work, parameter_bytes
+from archplace.workloads.precision import Precision
+from archplace.workloads.training_step import Layer, OptimizerKind, ParameterBytes, TrainingStep
+from archplace.workloads.workload import Workload
+
+__all__ = [
+    "Activation",
+    "Collective",
+    "CollectiveKind",
+    "Gemm",
+    "Layer",
+    "Model",
+    "ModelKind",
+    "Norm",
+    "Operator",
+    "OptimizerKind",
+    "ParameterBytes",
+    "Phase",
+    "Positions",
+    "Precision",
+    "TrainingStep",
+    "Unit",
+    "VectorWork",
+    "Workload",
+    "build_layers",
+    "optimizer_work",
+    "parameter_bytes",
+]

@@ -66,10 +66,10 @@ def _mlp_gradient(graph: Graph, shard: Shard, gradient: str) -> str:
     gradient = graph.linear_gradients("ffn_out", gradient, k=width, n=d, rows=tokens)
     if model.gated_mlp:
         work = _vector.gated_activation_gradient(model.activation, tokens, width, e)
-        names = ("gate", "up")
+        names = ["gate", "up"]
     else:
         work = _vector.activation_gradient(model.activation, tokens, width, e)
-        names = ("ffn_in",)
+        names = ["ffn_in"]
     gradient = graph.vector("activation.gradient", work, gradient)
     inputs = [graph.linear_gradients(name, gradient, k=d, n=width, rows=tokens) for name in names]
     total = _sum(graph, shard, "mlp_input.gradient_sum", *inputs)

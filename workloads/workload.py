@@ -38,7 +38,7 @@ class Workload:
         if model.positions is Positions.LEARNED and self.sequence_length > model.max_positions:
             problems.append(
                 f"sequence_length is {self.sequence_length}, but {model.name} has learned positions for "
-                f"{model.max_positions} tokens: shorten the sequence, or raise max_positions in a model file of your own"
+                f"{model.max_positions} tokens: shorten the sequence, or write a model file with more max_positions"
             )
         if problems:
             raise ValueError("; ".join(problems))
