@@ -1,0 +1,241 @@
+"""Cut a chain of layers into pipeline stages and choose all degrees, exactly.
+
+The time of a batch is ``bottleneck · (ceil(M / d) + s - 1) + synchronisation(d, first stage)`` for ``s`` stages and
+``d`` replicas. For every ``s`` the least bottleneck of each suffix of the chain is tabulated; what remains is the
+choice of ``s``, ``d``, the devices of a pipeline and the end of the first stage.
+
+Two things are left out because they cannot win. Replica numbers: those with the same ``ceil(M / d)`` differ only in
+their synchronisation, which grows with ``d``. Stage numbers: ``s`` stages take at least
+``B(s) · (ceil(M / d_max) + s - 1)``, where ``B(s)`` bounds the bottleneck from below by sharing out the layers' floors
+as if they were liquid; the search ends when no remaining ``s`` can reach the best time found.
+
+Ties (equal in float64) go to the placement with the fewest devices, then the fewest stages, then the smallest
+tensor-parallel width, then the shortest first stage. The stages after the first have the least bottleneck among
+themselves, and of equals again the shortest stage first: early stages hold the most microbatches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from archplace.search.placement._reasons import reason
+from archplace.search.placement._suffixes import Suffixes
+from archplace.search.placement.prices import FloatArray, IntArray, StagePrices
+
+_ROUNDING = 1.0 - 1e-12
+"""Factor on bounds that are sums in another order than the loads: rounding must not prune an optimum or a tie."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One pipeline stage: the layers ``first_layer <= layer < end_layer``."""
+
+    first_layer: int
+    end_layer: int
+    load_s: float
+    """Seconds per microbatch, forward, backward and transfers."""
+    memory_bytes: float
+    """Bytes that each device of the stage needs."""
+    devices: int
+    """Devices of the stage in one replica."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementResult:
+    """The best placement, or why there is none."""
+
+    feasible: bool
+    reason: str | None = None
+    """Why nothing fits, with numbers; ``None`` when feasible."""
+    time_per_batch_s: float = float("inf")
+    tensor_parallel: int = 0
+    data_parallel: int = 0
+    stages: tuple[Stage, ...] = ()
+    """From the first stage to the last; empty when infeasible."""
+    synchronisation_s: float = 0.0
+    """The part of the time that the replicas' gradient exchange takes."""
+
+    @property
+    def pipeline_parallel(self) -> int:
+        """Number of stages."""
+        return len(self.stages)
+
+    @property
+    def devices(self) -> int:
+        """Devices that are used, over all replicas."""
+        return self.data_parallel * sum(stage.devices for stage in self.stages)
+
+    @property
+    def bottleneck(self) -> int | None:
+        """Index of the stage with the largest load, the first of several; ``None`` when infeasible."""
+        return max(range(len(self.stages)), key=lambda i: self.stages[i].load_s, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """A placement but for the cuts after the first, which follow from it."""
+
+    time_s: float
+    synchronisation_s: float
+    replicas: int
+    stages: int
+    extra: int
+    first_end: int
+    devices: int
+    tensor_parallel: int
+
+    @property
+    def rank(self) -> tuple[float, int, int, int]:
+        return self.time_s, self.devices, self.stages, self.tensor_parallel
+
+
+def _replica_options(microbatches: int, most: int, *, all_of_them: bool) -> tuple[IntArray, FloatArray]:
+    """Return the replica numbers worth trying, ascending, and the microbatches of each replica."""
+    replicas = np.arange(1, min(microbatches, most) + 1)
+    rounds = -(-microbatches // replicas)
+    if not all_of_them:
+        keep = np.concatenate(([True], rounds[1:] < rounds[:-1]))
+        replicas, rounds = replicas[keep], rounds[keep]
+    return replicas, rounds.astype(np.float64)
+
+
+def _bottleneck_floor_s(prices: StagePrices, most_stages: int) -> FloatArray:
+    """Return a lower bound of the bottleneck of ``1 … most_stages`` stages, shape ``(most_stages,)``.
+
+    With the last stage beginning at ``c``, the stages before it share the floors of the layers before ``c``.
+    """
+    last, earlier = prices.layer_floor_s
+    suffix = np.concatenate((np.cumsum(last[::-1])[::-1], [0.0]))
+    prefix = np.concatenate(([0.0], np.cumsum(earlier)))
+    shares = np.arange(1, most_stages, dtype=np.float64)[:, None]
+    several = np.maximum(prefix / shares, suffix).min(axis=1) if most_stages > 1 else np.empty(0)
+    single = np.minimum(last, earlier).max()
+    floor: FloatArray = np.maximum(np.concatenate((suffix[:1], several)), single)
+    return _ROUNDING * floor
+
+
+class _Width:
+    """The search at one tensor-parallel width."""
+
+    def __init__(self, prices: StagePrices, *, max_devices: int, microbatches: int, memory_bytes: float) -> None:
+        self.prices = prices
+        self.max_devices = max_devices
+        self.suffixes = Suffixes(prices, max_devices=max_devices, memory_bytes=memory_bytes)
+        narrowest = self.suffixes.fewest_devices
+        self.most_stages = min(prices.n_layers, max_devices // narrowest)
+        if not self.most_stages:
+            return
+        most_replicas = max_devices // narrowest
+        self.replicas, self.rounds = _replica_options(
+            microbatches, most_replicas, all_of_them=not prices.synchronisation_grows
+        )
+        stages = np.arange(1, self.most_stages + 1)
+        most = np.minimum(max_devices // (stages * narrowest), microbatches)
+        fill = -(-microbatches // most) + stages - 1
+        floor = _bottleneck_floor_s(prices, self.most_stages) * fill
+        # The least time of any number of stages from s on.
+        self.floor_from_s = np.minimum.accumulate(floor[::-1])[::-1]
+
+    @property
+    def floor_s(self) -> float:
+        """A lower bound of the time of any placement at this width."""
+        return float(self.floor_from_s[0]) if self.most_stages else float("inf")
+
+    def search(self, best: _Choice | None) -> _Choice | None:
+        """Return the best placement of this width if it ranks before ``best``, else ``best``."""
+        for stages in range(1, self.most_stages + 1):
+            if best is not None and self.floor_from_s[stages - 1] > best.time_s:
+                break
+            if not self.suffixes.add_stage():
+                break
+            bottlenecks = self.suffixes.whole_chain_s()
+            for extra in np.flatnonzero(np.isfinite(bottlenecks)).tolist():
+                best = self._choose(stages, extra, float(bottlenecks[extra]), best)
+        return best
+
+    def _choose(self, stages: int, extra: int, bottleneck_s: float, best: _Choice | None) -> _Choice | None:
+        """Try all replica numbers and first cuts of ``stages`` stages on one number of devices."""
+        devices = self.suffixes.devices(stages, extra)
+        most = int(np.searchsorted(self.replicas, self.max_devices // devices, side="right"))
+        fill = self.rounds[:most] + (stages - 1)
+        if best is not None and bottleneck_s * fill[-1] > best.time_s:
+            return best
+        first_ends, loads = self.suffixes.first_cuts(stages, extra)
+        if best is not None:
+            able = loads * fill[-1] <= best.time_s
+            first_ends, loads = first_ends[able], loads[able]
+        if len(loads) > 1:
+            # The placement with the least bottleneck is a good one: what cannot reach its time needs no matrix.
+            cut = first_ends[[np.argmin(loads)]]
+            times = bottleneck_s * fill + self.prices.synchronisation_s(self.replicas[:most], devices, cut)[:, 0]
+            able = loads * fill[-1] <= times.min()
+            first_ends, loads = first_ends[able], loads[able]
+        synchronisation = self.prices.synchronisation_s(self.replicas[:most], devices, first_ends)
+        times = fill[:, None] * loads + synchronisation
+        row, column = divmod(int(times.argmin()), len(loads))
+        choice = _Choice(
+            time_s=float(times[row, column]),
+            synchronisation_s=float(synchronisation[row, column]),
+            replicas=int(self.replicas[row]),
+            stages=stages,
+            extra=extra,
+            first_end=int(first_ends[column]),
+            devices=devices * int(self.replicas[row]),
+            tensor_parallel=self.prices.tensor_parallel,
+        )
+        return choice if best is None or choice.rank < best.rank else best
+
+    def result(self, choice: _Choice) -> PlacementResult:
+        """Return ``choice`` with its cuts."""
+        starts = self.suffixes.starts(choice.stages, choice.extra, choice.first_end)
+        ends = [*starts[1:], self.prices.n_layers]
+        stages = []
+        for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            position = choice.stages - index
+            stage = Stage(
+                first_layer=start,
+                end_layer=end,
+                load_s=float(self.prices.load_at(position)[start, end]),
+                memory_bytes=float(self.prices.memory_at(position)[start, end]),
+                devices=int(self.prices.devices[start, end]),
+            )
+            stages.append(stage)
+        return PlacementResult(
+            feasible=True,
+            time_per_batch_s=choice.time_s,
+            tensor_parallel=choice.tensor_parallel,
+            data_parallel=choice.replicas,
+            stages=tuple(stages),
+            synchronisation_s=choice.synchronisation_s,
+        )
+
+
+def place(
+    prices: Sequence[StagePrices], *, max_devices: int, microbatches: int, memory_bytes: float
+) -> PlacementResult:
+    """Return the placement with the least time per batch over all widths, stage numbers, cuts and replica numbers.
+
+    ``prices`` has one entry per tensor-parallel width; ``microbatches`` is the number of microbatches of one batch
+    over all replicas; ``memory_bytes`` the capacity of each of ``max_devices`` devices. Infeasible is a result with a
+    reason. Ties: see the module. Raises ``ValueError`` when there is no width, no layer, no device or no microbatch.
+    """
+    if not prices:
+        raise ValueError("prices: no tensor-parallel width given; give at least one")
+    if any(width.n_layers == 0 for width in prices):
+        raise ValueError("prices: a chain without layers; give at least one layer")
+    if max_devices < 1 or microbatches < 1:
+        raise ValueError(f"max_devices and microbatches must be at least 1, not {max_devices} and {microbatches}")
+    widths = [
+        _Width(each, max_devices=max_devices, microbatches=microbatches, memory_bytes=memory_bytes) for each in prices
+    ]
+    best: _Choice | None = None
+    winner: _Width | None = None
+    # The most promising width first: its time ends the search of the others early.
+    for width in sorted(widths, key=lambda each: each.floor_s):
+        choice = width.search(best)
+        if choice is not best:
+            best, winner = choice, width
+    if best is None or winner is None:
+        return PlacementResult(feasible=False, reason=reason(prices, max_devices, memory_bytes))
+    return winner.result(best)

@@ -1,0 +1,84 @@
+"""What one pipeline stage costs: the arrays from which the placement search works, whatever formulas filled them.
+
+A chain of ``n`` layers is cut into stages, each an interval ``[start, end)`` of layers. Everything that the search must
+know about a stage is an array over such intervals, of shape ``(n + 1, n + 1)`` and indexed ``[start, end]``; entries
+with ``start >= end`` are never read. A stage's *position* counts from the end of the pipeline: the last stage has
+position 1.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Synchronisation(Protocol):
+    """Seconds per batch that the data-parallel replicas spend on exchanging gradients."""
+
+    def __call__(self, replicas: IntArray, pipeline_devices: int, first_ends: IntArray) -> FloatArray:
+        """Return seconds, shape ``(n_replicas, n_first_ends)``.
+
+        ``replicas`` are numbers of replicas, ``pipeline_devices`` the devices of one replica's pipeline, ``first_ends``
+        the layers at which the first stage may end.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StagePrices:
+    """The prices of all stages of one chain at one tensor-parallel width.
+
+    The time of one batch is ``bottleneck · (ceil(microbatches / replicas) + stages - 1) + synchronisation``, where the
+    bottleneck is the largest load of the pipeline's stages.
+    """
+
+    tensor_parallel: int
+    load_s: tuple[FloatArray, ...]
+    """Seconds per microbatch of a stage, by position: ``load_s[0]`` is the last stage's, ``load_s[1]`` the one before,
+    and so on; the final entry holds for all earlier positions. Non-negative; ``inf`` forbids an interval."""
+    base_bytes: FloatArray
+    """Memory that one device of the stage needs with one microbatch in flight."""
+    in_flight_bytes: FloatArray
+    """Memory per further microbatch in flight; under 1F1B the stage at position ``p`` has ``p - 1`` of them."""
+    devices: IntArray
+    """Devices of one stage, at least 1."""
+    synchronisation_s: Synchronisation
+    synchronisation_grows: bool = True
+    """Whether more replicas never synchronise faster. Then of all replica numbers that give the same microbatches per
+    replica only the smallest is tried, otherwise every one."""
+    layer_floor_s: tuple[FloatArray, FloatArray]
+    """Two arrays ``(n,)``: seconds that each layer adds at least to the load of a stage that holds it, in the last
+    stage and in any other. Zeros are always valid; good floors end the search early."""
+
+    @property
+    def n_layers(self) -> int:
+        """Number of layers."""
+        return len(self.layer_floor_s[0])
+
+    def load_at(self, position: int) -> FloatArray:
+        """Return the loads at ``position``, shape ``(n + 1, n + 1)``."""
+        return self.load_s[min(position, len(self.load_s)) - 1]
+
+    def memory_at(self, position: int) -> FloatArray:
+        """Return the bytes per device at ``position``, shape ``(n + 1, n + 1)``."""
+        return self.base_bytes + (position - 1) * self.in_flight_bytes
+
+    def last_position(self, memory_bytes: float) -> IntArray:
+        """Return the largest position at which each interval fits into ``memory_bytes``: 0 for none, at most ``n``.
+
+        The answer agrees exactly with the comparison ``memory_at(position) <= memory_bytes`` in float64, also where the
+        division below rounds across an integer.
+        """
+        n = self.n_layers
+        with np.errstate(divide="ignore", invalid="ignore"):
+            guess = np.floor((memory_bytes - self.base_bytes) / self.in_flight_bytes)
+        # Nothing in flight: 0/0 (an exact fit) and x/0 are answered by the base alone.
+        guess = np.where(self.in_flight_bytes > 0, guess, np.where(self.base_bytes <= memory_bytes, n - 1.0, -1.0))
+        further = np.clip(guess, -1.0, n - 1.0)
+        more = self.base_bytes + (further + 1.0) * self.in_flight_bytes <= memory_bytes
+        fits = self.base_bytes + further * self.in_flight_bytes <= memory_bytes
+        further = np.where(more, further + 1.0, np.where(fits, further, further - 1.0))
+        return np.clip(further + 1.0, 0, n).astype(np.int64)
