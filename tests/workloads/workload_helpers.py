@@ -1,0 +1,83 @@
+"""What the tests of this room share: random models, and sums over layers."""
+
+from collections.abc import Iterable
+
+from hypothesis import strategies as st
+
+from archplace.workloads import Activation, Layer, Model, ModelKind, Norm, Operator, Positions, TrainingStep
+
+ZOO = (
+    "bert-large",
+    "gpt2-xl",
+    "gpt3-175b",
+    "llama2-70b",
+    "llama2-7b",
+    "megatron-gpt-8.3b",
+    "opt-1.3b",
+    "opt-350m",
+)
+
+CUTS = [(name, width) for name in ZOO for width in (1, 2, 4, 8) if width == 1 or name != "gpt2-xl"]
+"""Models and the tensor-parallel widths that divide them; the 25 heads of GPT-2 XL divide by none."""
+
+
+@st.composite
+def models(draw: st.DrawFn, *, width: int = 1) -> Model:
+    """A small model of any kind that ``width`` tensor-parallel devices can share."""
+    kv_heads = width * draw(st.integers(1, 3))
+    positions = draw(st.sampled_from(Positions))
+    heads = kv_heads * draw(st.integers(1, 3))
+    d_model = 8 * draw(st.integers(1, 6))
+    vocabulary = draw(st.integers(9, 200))
+    kind = draw(st.sampled_from(ModelKind))
+    return Model(
+        name="random",
+        kind=kind,
+        n_layers=draw(st.integers(1, 4)),
+        d_model=d_model,
+        n_heads=heads,
+        n_kv_heads=kv_heads,
+        head_dim=2 * draw(st.integers(1, 8)),
+        d_ff=width * draw(st.integers(1, 40)),
+        gated_mlp=draw(st.booleans()),
+        activation=draw(st.sampled_from(Activation)),
+        norm=draw(st.sampled_from(Norm)),
+        norm_first=draw(st.booleans()),
+        final_norm=draw(st.booleans()),
+        embedding_norm=draw(st.booleans()),
+        positions=positions,
+        max_positions=64,
+        position_offset=draw(st.integers(0, 2)) if positions is Positions.LEARNED else 0,
+        token_types=draw(st.integers(0, 2)),
+        vocabulary=vocabulary,
+        padded_vocabulary=-(-vocabulary // 8) * 8,
+        embedding_width=draw(st.sampled_from([d_model, 16])),
+        tied_head=draw(st.booleans()),
+        head_bias=draw(st.booleans()),
+        bias=draw(st.booleans()),
+        qkv_bias=draw(st.booleans()),
+        fused_qkv=draw(st.booleans()),
+        dropout=draw(st.sampled_from([0.0, 0.1])),
+        attention_dropout=draw(st.sampled_from([0.0, 0.1])),
+        next_sentence=kind is ModelKind.ENCODER and draw(st.booleans()),
+    )
+
+
+def layer(step: TrainingStep, name: str) -> Layer:
+    """The layer of this name."""
+    return next(found for found, _ in step.layers if found.name == name)
+
+
+def operator(operators: Iterable[Operator], name: str) -> Operator:
+    """The operator of this name."""
+    return next(found for found in operators if found.name == name)
+
+
+def macs(operators: Iterable[Operator]) -> int:
+    """Multiply-accumulates of all matrix products."""
+    return sum(found.gemm.macs for found in operators if found.gemm is not None)
+
+
+def step_macs(step: TrainingStep) -> int:
+    """Multiply-accumulates of a microbatch on one device, over all layers."""
+    return sum(count * (macs(found.forward) + macs(found.backward)) for found, count in step.layers)
