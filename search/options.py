@@ -1,0 +1,155 @@
+"""Placement options: what a run lets the search choose besides the architecture, and the seconds per batch of each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from archplace.arch_configs.architectures import FloatArray
+from archplace.arch_configs.cluster import Cluster
+from archplace.search.placement import bottleneck_load_s
+from archplace.search.placement.training import (
+    BestPlacement,
+    ChainMemory,
+    ChainSeconds,
+    Degrees,
+    best_placement,
+    degrees_for,
+    split_chain,
+)
+from archplace.workloads import TrainingStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Option:
+    """One choice of what surrounds the architecture."""
+
+    tensor_parallel: int
+    microbatch: int
+    recompute: bool
+    hbm_bytes: int
+
+    def __str__(self) -> str:
+        recompute = "recompute" if self.recompute else "stash"
+        return f"t={self.tensor_parallel} b={self.microbatch} {recompute} HBM {self.hbm_bytes / 1e9:g} GB"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A number of stages that fits an option's memory, with the ways to replicate it."""
+
+    caps: tuple[int, ...]
+    degrees: tuple[Degrees, ...]
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return len(self.caps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionSpace:
+    """All placements of one option: pipelines that fit, or the reason why none does."""
+
+    option: Option
+    step: TrainingStep
+    pipelines: tuple[Pipeline, ...]
+    reason: str | None
+
+    @classmethod
+    def of(
+        cls, option: Option, step: TrainingStep, cluster: Cluster, *, accelerators: int, global_batch: int
+    ) -> "OptionSpace":
+        """Return the pipelines of ``option``; with none, ``reason`` says what is short and by how much."""
+        memory = ChainMemory.of(step, recompute=option.recompute)
+        most = min(memory.n_blocks + 2, accelerators // option.tensor_parallel)
+        pipelines = []
+        for stages in range(1, most + 1):
+            caps = memory.caps(stages=stages, capacity_bytes=option.hbm_bytes)
+            if memory.fits(stages=stages, caps=caps):
+                ways = degrees_for(
+                    step,
+                    cluster,
+                    accelerators=accelerators,
+                    microbatches=global_batch // option.microbatch,
+                    stages=stages,
+                )
+                pipelines.append(Pipeline(caps=caps, degrees=ways))
+        reason = None
+        if not pipelines:
+            reason = _shortage(memory, option, accelerators, most)
+        return cls(option=option, step=step, pipelines=tuple(pipelines), reason=reason)
+
+    def bound_s(self, seconds: ChainSeconds) -> FloatArray:
+        """Return a lower bound on the step seconds of every architecture, ``(n_archs,)``; infinite when infeasible.
+
+        For each number of stages the smallest bottleneck, with memory's caps, and the synchronisation and optimizer
+        step of the emptiest first stage: each at most what an actual placement has.
+        """
+        first, block, n_blocks, last = split_chain(self.step)
+        best: FloatArray = np.full(len(seconds.first_s), np.inf)
+        gradient = self.step.parameter_bytes.gradient
+        for pipeline in self.pipelines:
+            stages = pipeline.stages
+            parameters = float(first.parameters)
+            if stages == 1:
+                parameters += block.parameters * n_blocks + last.parameters
+            optimizer = seconds.optimizer_s_per_parameter * parameters
+            by_transfer: dict[float, list[Degrees]] = {}
+            for way in pipeline.degrees:
+                by_transfer.setdefault(way.transfer_s, []).append(way)
+            for transfer, ways in by_transfer.items():
+                load = chain_load_s(seconds, pipeline.caps, transfer, n_blocks)
+                lightest = float(load.min())
+                for way, fixed in _envelope(ways, gradient * parameters, lightest):
+                    np.minimum(best, load * way.slots + (optimizer + fixed), out=best)
+        return best
+
+    def best(self, seconds: ChainSeconds, *, better_than_s: float = np.inf) -> BestPlacement | None:
+        """Return the best placement on one architecture, or None when nothing is faster than ``better_than_s``."""
+        found: BestPlacement | None = None
+        for pipeline in self.pipelines:
+            better = best_placement(seconds, self.step, pipeline.caps, pipeline.degrees, better_than_s=better_than_s)
+            if better is not None:
+                found, better_than_s = better, better.step_s
+        return found
+
+
+def chain_load_s(seconds: ChainSeconds, caps: Sequence[int], transfer_s: float, n_blocks: int) -> FloatArray:
+    """Return the smallest bottleneck load over all cuts into ``len(caps)`` stages, ``(n_archs,)``."""
+    if len(caps) == 1:
+        return seconds.first_s + seconds.block_s * n_blocks + seconds.last_s
+    return bottleneck_load_s(
+        seconds.first_s + transfer_s,
+        np.full_like(seconds.first_s, 2 * transfer_s),
+        seconds.last_s + transfer_s,
+        seconds.block_s,
+        n_blocks,
+        np.array(caps),
+    )
+
+
+def _envelope(ways: Sequence[Degrees], gradient_bytes: float, lightest_s: float) -> list[tuple[Degrees, float]]:
+    """Return the ways that can be best for some load of at least ``lightest_s``, each with its synchronisation seconds.
+
+    A way with fewer slots that is no slower at the lightest load is no slower at any heavier one.
+    """
+    kept: list[tuple[Degrees, float]] = []
+    least = np.inf
+    for way in sorted(ways, key=lambda way: way.slots):
+        fixed = way.sync_s_per_byte * gradient_bytes + way.sync_latency_s
+        if lightest_s * way.slots + fixed < least:
+            least = lightest_s * way.slots + fixed
+            kept.append((way, fixed))
+    return kept
+
+
+def _shortage(memory: ChainMemory, option: Option, accelerators: int, most: int) -> str:
+    if most < 1:
+        return f"tensor-parallel width {option.tensor_parallel} exceeds the {accelerators} accelerators"
+    needs = {stages: memory.least_capacity_bytes(stages=stages) for stages in range(1, most + 1)}
+    stages = min(needs, key=lambda s: (needs[s], s))
+    return (
+        f"memory: needs at least {needs[stages] / 1e9:.1f} GB per device "
+        f"({stages} stages of {option.tensor_parallel}), HBM has {option.hbm_bytes / 1e9:.1f} GB"
+    )

@@ -1,0 +1,293 @@
+"""Place a training step: embedding, n equal blocks and head on pipeline stages, replicated over data-parallel groups.
+
+The formula, for s stages of t devices, d replicas, M microbatches per batch (all of them given to the replicas evenly):
+
+    step time = L · (⌈M/d⌉ + s − 1) + synchronisation + optimizer step
+
+L is the largest stage load: forward (twice with recomputation of the blocks) and backward seconds of its layers plus
+the two transfers the stage waits for, the activation that enters and the gradient that returns, one of each
+neighbour. The synchronisation charged is the gradient all-reduce of the first stage over its d replicas, and so is
+the optimizer step: the first stage is the last to finish; the others do both while the pipeline drains (PHAZE, ICML
+2024, section 5). Devices are numbered with tensor parallelism innermost, then data, then pipeline, as Megatron-LM
+numbers them, which says over which network dimensions a group is spread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import floor
+
+import numpy as np
+
+from archplace.arch_configs.architectures import FloatArray
+from archplace.arch_configs.cluster import Cluster
+from archplace.costmodel import LayerMemory, ring_s, spread, transfer_s
+from archplace.workloads.operators import CollectiveKind
+from archplace.workloads.training_step import Layer, TrainingStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degrees:
+    """One way to use the cluster: pipeline stages and replicas, and what follows from them alone."""
+
+    stages: int
+    replicas: int
+    microbatches: int
+    """Microbatches per replica and batch, ⌈M/d⌉."""
+    transfer_s: float
+    """Seconds that a stage boundary costs a microbatch, each way."""
+    sync_s_per_byte: float
+    """Gradient all-reduce over the replicas: seconds per byte of gradients on a device …"""
+    sync_latency_s: float
+    """… and seconds whatever the bytes."""
+
+    @property
+    def slots(self) -> int:
+        """Stage times that a batch takes, ⌈M/d⌉ + s − 1."""
+        return self.microbatches + self.stages - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainSeconds:
+    """Seconds of the three kinds of layer for one microbatch, recomputation included; ``(n_archs,)`` or scalars."""
+
+    first_s: FloatArray
+    block_s: FloatArray
+    last_s: FloatArray
+    optimizer_s_per_parameter: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestPlacement:
+    """The best placement of one option on one architecture."""
+
+    step_s: float
+    degrees: Degrees
+    blocks: tuple[int, ...]
+    """Blocks on each stage; the first also holds the embedding, the last the head."""
+    load_s: float
+    """Seconds of the slowest stage for one microbatch."""
+    sync_s: float
+    optimizer_s: float
+
+
+def split_chain(step: TrainingStep) -> tuple[Layer, Layer, int, Layer]:
+    """Return (embedding, block, number of blocks, head); the built-in models all have this shape."""
+    (first, _), (block, count), (last, _) = step.layers
+    return first, block, count, last
+
+
+def degrees_for(
+    step: TrainingStep, cluster: Cluster, *, accelerators: int, microbatches: int, stages: int
+) -> tuple[Degrees, ...]:
+    """Return the numbers of replicas worth considering with ``stages`` stages, more replicas first.
+
+    Of all d that give the same ⌈M/d⌉ only the least is kept: more replicas would only make the all-reduce longer. Empty
+    when not even one replica fits on ``accelerators`` devices.
+    """
+    _, block, _, _ = split_chain(step)
+    return _degrees(
+        cluster, step.tensor_parallel, block.input_bytes, accelerators=accelerators, batch=microbatches, stages=stages
+    )
+
+
+@lru_cache(maxsize=65536)
+def _degrees(
+    cluster: Cluster, width: int, boundary_bytes: int, *, accelerators: int, batch: int, stages: int
+) -> tuple[Degrees, ...]:
+    most = min(accelerators // (width * stages), batch)
+    least: dict[int, int] = {}
+    for replicas in range(most, 0, -1):
+        least[-(-batch // replicas)] = replicas
+    found = []
+    for per_replica, replicas in least.items():
+        shares = spread(cluster, size=replicas, stride=width)
+        latency = ring_s(CollectiveKind.ALL_REDUCE, 0.0, shares)
+        found.append(
+            Degrees(
+                stages=stages,
+                replicas=replicas,
+                microbatches=per_replica,
+                transfer_s=transfer_s(boundary_bytes, cluster, stride=width * replicas) if stages > 1 else 0.0,
+                sync_s_per_byte=(ring_s(CollectiveKind.ALL_REDUCE, 1e9, shares) - latency) / 1e9,
+                sync_latency_s=latency,
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainMemory:
+    """Memory of a stage by its position and the blocks it holds; the same for all architectures.
+
+    Embedding and head are never recomputed; with ``recompute`` the blocks are, on every stage.
+    """
+
+    first: LayerMemory
+    block: LayerMemory
+    last: LayerMemory
+    n_blocks: int
+
+    @classmethod
+    def of(cls, step: TrainingStep, *, recompute: bool) -> "ChainMemory":
+        """Return the memory of ``step``'s layers."""
+        first, block, count, last = split_chain(step)
+        size = step.parameter_bytes
+        return cls(
+            first=LayerMemory.of(first, size, recompute=False),
+            block=LayerMemory.of(block, size, recompute=recompute),
+            last=LayerMemory.of(last, size, recompute=False),
+            n_blocks=count,
+        )
+
+    def stage_bytes(self, *, position: int, stages: int, blocks: int) -> float:
+        """Return the bytes on each device of the stage at ``position`` (from 1) that holds so many blocks."""
+        in_flight = stages - position + 1
+        total = blocks * (self.block.state_bytes + in_flight * self.block.in_flight_bytes)
+        if blocks:
+            total += self.block.working_bytes
+        if position == 1:
+            total += self.first.state_bytes + in_flight * self.first.in_flight_bytes
+        if position == stages:
+            total += self.last.state_bytes + in_flight * self.last.in_flight_bytes
+        return total
+
+    def caps(self, *, stages: int, capacity_bytes: float) -> tuple[int, ...]:
+        """Return the most blocks that each stage can hold within ``capacity_bytes``; −1 where not even none fit."""
+        return tuple(
+            self._cap(position, stages, capacity_bytes, most=self.n_blocks) for position in range(1, stages + 1)
+        )
+
+    def _cap(self, position: int, stages: int, capacity_bytes: float, most: int) -> int:
+        empty = self.stage_bytes(position=position, stages=stages, blocks=0)
+        if empty > capacity_bytes:
+            return -1
+        one = self.stage_bytes(position=position, stages=stages, blocks=1)
+        if one > capacity_bytes:
+            return 0
+        per_block = self.block.state_bytes + (stages - position + 1) * self.block.in_flight_bytes
+        cap = min(most, 1 + floor((capacity_bytes - one) / per_block)) if per_block > 0 else most
+        # The quotient may be one off by rounding; the bytes themselves decide.
+        while cap < most and self.stage_bytes(position=position, stages=stages, blocks=cap + 1) <= capacity_bytes:
+            cap += 1
+        while self.stage_bytes(position=position, stages=stages, blocks=cap) > capacity_bytes:
+            cap -= 1
+        return cap
+
+    def fits(self, *, stages: int, caps: Sequence[int]) -> bool:
+        """Return whether the blocks can be laid out within ``caps``: middle stages hold at least one each."""
+        if min(caps) < 0 or (stages > 2 and min(caps[1:-1]) < 1) or stages > self.n_blocks + 2:
+            return False
+        return sum(caps) >= self.n_blocks if stages > 1 else caps[0] >= self.n_blocks
+
+    def least_capacity_bytes(self, *, stages: int) -> float:
+        """Return the smallest capacity on which ``stages`` stages fit (for the reason given when nothing fits)."""
+        low, high = (
+            0.0,
+            max(self.stage_bytes(position=p, stages=stages, blocks=self.n_blocks) for p in range(1, stages + 1)),
+        )
+        for _ in range(60):
+            middle = (low + high) / 2
+            if self.fits(stages=stages, caps=self.caps(stages=stages, capacity_bytes=middle)):
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+def best_placement(
+    seconds: ChainSeconds,
+    step: TrainingStep,
+    caps: Sequence[int],
+    degrees: Sequence[Degrees],
+    *,
+    better_than_s: float = np.inf,
+) -> BestPlacement | None:
+    """Return the best placement with ``len(caps)`` stages on one architecture (scalars in ``seconds``), or None.
+
+    None means that nothing fits or nothing is faster than ``better_than_s``. Exact: for every number of blocks k on the
+    first stage the other stages' smallest possible bottleneck is the (n−k)-th smallest load that one more block could
+    give them (each stage's loads grow with its blocks, so that filling the least loaded first is optimal). Of equal
+    step times the one with fewer blocks on the first stage, then more replicas, is kept.
+    """
+    first, block, n_blocks, _ = split_chain(step)
+    stages = len(caps)
+    e, c, h = float(seconds.first_s), float(seconds.block_s), float(seconds.last_s)
+    gradient = step.parameter_bytes.gradient
+    best: BestPlacement | None = None
+    least = better_than_s
+    for way in degrees:
+        x = way.transfer_s
+        if stages == 1:
+            k1 = np.array([n_blocks])
+            load = np.array([e + c * n_blocks + h])
+        else:
+            k1 = np.arange(0, min(n_blocks, caps[0]) + 1)
+            others = _bottlenecks(c, 2 * x, h + x, caps[1:], n_blocks)
+            load = np.maximum(e + x + c * k1, others[n_blocks - k1])
+        parameters = first.parameters + block.parameters * k1
+        if stages == 1:
+            parameters = parameters + _last(step).parameters
+        sync = way.sync_s_per_byte * gradient * parameters + way.sync_latency_s
+        optimizer = float(seconds.optimizer_s_per_parameter) * parameters
+        total = load * way.slots + sync + optimizer
+        i = int(np.argmin(total))
+        if total[i] < least:
+            least = float(total[i])
+            best = BestPlacement(
+                step_s=least,
+                degrees=way,
+                blocks=_lay_out(int(k1[i]), float(load[i]), c, 2 * x, h + x, caps, n_blocks),
+                load_s=float(load[i]),
+                sync_s=float(sync[i]),
+                optimizer_s=float(optimizer[i]),
+            )
+    return best
+
+
+def _last(step: TrainingStep) -> Layer:
+    return split_chain(step)[3]
+
+
+def _bottlenecks(block_s: float, middle_s: float, last_s: float, caps: Sequence[int], n_blocks: int) -> FloatArray:
+    """Return for x = 0 … n_blocks the least largest load of the stages after the first when they hold x blocks.
+
+    ``caps`` are those stages' caps, the last one's last. Infinite where x blocks do not fit or leave a middle stage
+    empty.
+    """
+    middle, last = np.array(caps[:-1], dtype=np.int64), caps[-1]
+    levels = np.arange(1, n_blocks + 1)
+    holders = (middle[None, :] >= levels[:, None]).sum(axis=1) if len(middle) else np.zeros(n_blocks, dtype=np.int64)
+    values = np.concatenate((middle_s + block_s * levels, last_s + block_s * levels))
+    weights = np.concatenate((holders, (levels <= last).astype(np.int64)))
+    order = np.argsort(values, kind="stable")
+    values, held = values[order], np.cumsum(weights[order])
+    result: FloatArray = np.full(n_blocks + 1, np.inf)
+    reach = np.searchsorted(held, np.arange(1, n_blocks + 1))
+    result[1:] = np.where(reach < len(values), values[np.minimum(reach, len(values) - 1)], np.inf)
+    result[0] = last_s
+    floor_s = max(last_s, middle_s + block_s) if len(middle) else last_s
+    np.maximum(result, floor_s, out=result)
+    result[: len(middle)] = np.inf
+    return result
+
+
+def _lay_out(
+    k1: int, load_s: float, block_s: float, middle_s: float, last_s: float, caps: Sequence[int], n_blocks: int
+) -> tuple[int, ...]:
+    """Return blocks per stage within ``load_s``: as even as possible over the middle, what is left on the last."""
+    if len(caps) == 1:
+        return (n_blocks,)
+
+    def room(base_s: float, cap: int) -> int:
+        k = 0
+        while k < cap and base_s + block_s * (k + 1) <= load_s:
+            k += 1
+        return k
+
+    rooms = [room(middle_s, cap) for cap in caps[1:-1]] + [room(last_s, caps[-1])]
+    blocks = [1] * (len(caps) - 2) + [0]
+    for _ in range(n_blocks - k1 - sum(blocks)):
+        free = [i for i in range(len(blocks)) if blocks[i] < rooms[i]]
+        blocks[min(free, key=lambda i: (blocks[i], i))] += 1
+    return (k1, *blocks)

@@ -1,0 +1,169 @@
+"""The run file: what to search, read from YAML and resolved to the things it names."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from archplace.arch_configs import (
+    Accelerator,
+    Cluster,
+    DesignSpace,
+    load_accelerator,
+    load_cluster,
+    load_space,
+)
+from archplace.arch_configs.errors import ConfigError, Problem
+from archplace.arch_configs.files import Document, FileModel, KeyPath, parse_document, read_document
+from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres
+from archplace.search.explore import Choices
+from archplace.workloads import Workload, load_workload
+
+OBJECTIVES = ("throughput", "area")
+"""What a run can optimise: throughput is maximised, area minimised."""
+
+Degree = Annotated[int, Field(ge=1, le=2**20)]
+
+
+class _Placement(FileModel):
+    tensor_parallel: tuple[Degree, ...] = Field(default=(1, 2, 4, 8), min_length=1)
+    microbatch: tuple[Degree, ...] = Field(default=(1, 2, 4, 8), min_length=1)
+    hbm: tuple[Bytes, ...] | None = Field(default=None, min_length=1)
+    recompute: tuple[bool, ...] = Field(default=(False, True), min_length=1)
+
+    @field_validator("tensor_parallel", "microbatch", "hbm", "recompute")
+    @classmethod
+    def _distinct(cls, value: tuple[object, ...] | None) -> tuple[object, ...] | None:
+        if value is not None and len(set(value)) < len(value):
+            raise ValueError(f"found {list(value)}; each choice may stand once: remove the repetition")
+        return value
+
+
+class _Budgets(FileModel):
+    area: SquareMillimetres | None = None
+    step_time: Seconds | None = None
+
+
+class _Run(FileModel):
+    workload: str | None = None
+    workloads: tuple[str, ...] | None = Field(default=None, min_length=1)
+    space: str
+    cluster: str
+    accelerators: Degree
+    global_batch: Degree | None = None
+    placement: _Placement = _Placement()
+    objectives: tuple[str, ...] = OBJECTIVES
+    budgets: _Budgets = _Budgets()
+    baseline: str | None = None
+
+    @field_validator("objectives")
+    @classmethod
+    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if sorted(value) != sorted(OBJECTIVES):
+            raise ValueError(f"found {list(value)}; allowed: {list(OBJECTIVES)} (both, in any order)")
+        return value
+
+
+class _RunFile(FileModel):
+    run: _Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run with everything it names loaded."""
+
+    name: str
+    workloads: tuple[Workload, ...]
+    space: DesignSpace
+    space_name: str
+    cluster: Cluster
+    choices: Choices
+    baseline: Accelerator | None
+    inputs: dict[str, str]
+    """What was read, for the record: role to name and content hash."""
+
+    @property
+    def digest(self) -> str:
+        """Hash of everything that decides the result."""
+        return hashlib.sha256(json.dumps(self.inputs, sort_keys=True).encode()).hexdigest()
+
+
+def load_run(path: Path | str) -> Run:
+    """Read a run file and all that it names.
+
+    Names of files are relative to the run file; other names are those of built-in workloads, spaces, clusters and
+    accelerators. Raises :class:`ConfigError` with every problem of the run file, or of the files it names.
+    """
+    document = read_document(path)
+    run = parse_document(document, _RunFile).run
+    problems: list[Problem] = []
+    if (run.workload is None) == (run.workloads is None):
+        problems.append(document.problem(("run",), "found both or neither of 'workload' and 'workloads'; give one"))
+    folder = Path(path).parent
+
+    def resolve(name: str) -> str:
+        """Take a name that looks like a file relative to the run file."""
+        return str(folder / name) if name.endswith((".yaml", ".yml")) or "/" in name else name
+
+    def attempt[T](load: Callable[[str], T], name: str, key: KeyPath) -> T | None:
+        try:
+            return load(resolve(name))
+        except ConfigError as error:
+            problems.extend(_placed(document, key, problem) for problem in error.problems)
+            return None
+
+    names = [(run.workload, ("run", "workload"))] if run.workload is not None else []
+    names += [(name, ("run", "workloads", i)) for i, name in enumerate(run.workloads or ())]
+    workloads = [attempt(load_workload, name, key) for name, key in names]
+    space = attempt(load_space, run.space, ("run", "space"))
+    cluster = attempt(load_cluster, run.cluster, ("run", "cluster"))
+    baseline = None if run.baseline is None else attempt(load_accelerator, run.baseline, ("run", "baseline"))
+    if cluster is not None:
+        try:
+            cluster = cluster.sized(run.accelerators)
+        except ValueError as error:
+            problems.append(document.problem(("run", "accelerators"), str(error)))
+    if problems:
+        raise ConfigError(problems)
+    loaded = tuple(workload for workload in workloads if workload is not None)
+    assert space is not None
+    assert cluster is not None
+    if run.global_batch is not None:
+        loaded = tuple(replace(workload, global_batch=run.global_batch) for workload in loaded)
+    choices = Choices(
+        accelerators=run.accelerators,
+        tensor_parallel=run.placement.tensor_parallel,
+        microbatch=run.placement.microbatch,
+        recompute=run.placement.recompute,
+        hbm_bytes=run.placement.hbm,
+        max_area_mm2=float("inf") if run.budgets.area is None else run.budgets.area,
+        max_step_s=float("inf") if run.budgets.step_time is None else run.budgets.step_time,
+    )
+    inputs = {"choices": _hash(asdict(choices)), f"space {run.space}": _hash(space), f"cluster {run.cluster}": _hash(cluster)}
+    inputs.update({f"workload {workload.name}": _hash(workload) for workload in loaded})
+    if baseline is not None:
+        inputs[f"baseline {run.baseline}"] = _hash(baseline)
+    return Run(
+        name=Path(path).stem,
+        workloads=loaded,
+        space=space,
+        space_name=run.space,
+        cluster=cluster,
+        choices=choices,
+        baseline=baseline,
+        inputs=inputs,
+    )
+
+
+def _placed(document: Document, key: KeyPath, problem: Problem) -> Problem:
+    """Give a problem that has no place of its own the place of the value that named what was not found."""
+    return problem if problem.place else document.problem(key, problem.message)
+
+
+def _hash(thing: object) -> str:
+    """Hash the content of a description: its dataclass fields, which ``repr`` lists in full and in order."""
+    return hashlib.sha256(repr(thing).encode()).hexdigest()
