@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from archplace.arch_configs._suggest import clip, close_match, listing
+from archplace.arch_configs._suggest import clip, close_match, describe, listing
 
 __all__ = [
     "AREA",
@@ -114,14 +114,9 @@ def parse_quantity(value: object, dimension: Dimension, *, zero: bool = False) -
     Exactly rounded: ``"0.1 GB"`` is 100000000 bytes. Raises :class:`ValueError`, with what is allowed, for another
     unit, text that is no quantity, NaN, infinity, a negative number, and zero unless ``zero`` is set.
     """
-    wanted = f"allowed: a {dimension.name} such as {dimension.examples}"
+    wanted = f"allowed: {dimension.name} such as {dimension.examples}"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        shown = (
-            {None: "nothing", True: "true", False: "false"}.get(value)
-            if value is None or value is True or value is False
-            else None
-        )
-        raise ValueError(f"found {shown or 'a list or mapping'}; {wanted}")
+        raise ValueError(f"found {describe(value)}; {wanted}")
     if isinstance(value, str):
         number, unit = _split(value, dimension, wanted)
     else:
@@ -159,7 +154,7 @@ def _split(text: str, dimension: Dimension, wanted: str) -> tuple[Fraction, str]
         near = same or [known for known in [close_match(unit, dimension.units)] if known is not None]
         meant = f"did you mean {' or '.join(repr(known) for known in near)}? " if near else ""
         raise ValueError(
-            f"found the unit {clip(unit)}; {meant}allowed units of a {dimension.name}: {listing(dimension.units)}"
+            f"found the unit {clip(unit)}; {meant}allowed units of {dimension.name}: {listing(dimension.units)}"
         )
     return Fraction(number), unit
 
