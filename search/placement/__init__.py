@@ -4,6 +4,7 @@
 PHAZE's for an instance that :func:`read_instances` read.
 """
 
+from archplace.search.placement.chain import bottleneck_load_s, cuts
 from archplace.search.placement.dp import PlacementResult, Stage, place
 from archplace.search.placement.instance_file import read_instances
 from archplace.search.placement.instances import LayerChain, Optimizer, PlacementInstance
@@ -18,6 +19,8 @@ __all__ = [
     "Stage",
     "StagePrices",
     "Synchronisation",
+    "bottleneck_load_s",
+    "cuts",
     "phaze_prices",
     "place",
     "place_instance",

@@ -232,7 +232,8 @@ def test_by_hand_two_stages() -> None:
 
 
 def test_by_hand_recompute_and_adam() -> None:
-    """Recompute replaces the first stage's send by max(f, c_out/B) = max(1, 5) and stashes its input, which is nothing."""
+    """Recompute replaces the first stage's send by max(f, c_out/B) = max(1, 5) and stashes its input, which is
+    nothing."""
     result = place_instance(two_layers(memory_bytes=70.0, recompute=True, optimizer=Optimizer.ADAM))
     assert [stage.load_s for stage in result.stages] == [8.0, 12.0]
     assert [stage.memory_bytes for stage in result.stages] == [37.0, 68.0]
