@@ -2,6 +2,7 @@
 
 from archplace.workloads.graphs import build_layers
 from archplace.workloads.model import Activation, Model, ModelKind, Norm, Positions
+from archplace.workloads.model_files import load_model, model_names
 from archplace.workloads.operators import (
     Collective,
     CollectiveKind,
@@ -15,6 +16,7 @@ from archplace.workloads.optimizer import optimizer_work, parameter_bytes
 from archplace.workloads.precision import Precision
 from archplace.workloads.training_step import Layer, OptimizerKind, ParameterBytes, TrainingStep
 from archplace.workloads.workload import Workload
+from archplace.workloads.workload_files import WorkloadFields, build_workload, load_workload, workload_names
 
 __all__ = [
     "Activation",
@@ -35,7 +37,13 @@ __all__ = [
     "Unit",
     "VectorWork",
     "Workload",
+    "WorkloadFields",
     "build_layers",
+    "build_workload",
+    "load_model",
+    "load_workload",
+    "model_names",
     "optimizer_work",
     "parameter_bytes",
+    "workload_names",
 ]
