@@ -39,7 +39,7 @@ def embedding_forward(shard: Shard) -> tuple[Operator, ...]:
         embedded = graph.collective(
             "project_in.all_gather", shard.hidden_bytes, columns, kind=CollectiveKind.ALL_GATHER
         )
-    dropout = model.dropout > 0
+    dropout = model.embedding_dropout > 0
     mask_bytes = tokens * d * MASK_BYTES if dropout else 0
     tables = _tables(shard)
     drop_with_sum = dropout and not model.embedding_norm
@@ -76,9 +76,9 @@ def embedding_backward(shard: Shard) -> tuple[Operator, ...]:
     graph = Graph(shard, Phase.DATA_GRADIENT)
     gradient = OUTSIDE
     if model.embedding_norm:
-        work = _vector.norm_gradient(model.norm, tokens, d, e, dropout=model.dropout > 0)
+        work = _vector.norm_gradient(model.norm, tokens, d, e, dropout=model.embedding_dropout > 0)
         gradient = graph.vector("embedding_norm.gradient", work, gradient)
-    elif model.dropout:
+    elif model.embedding_dropout:
         gradient = graph.vector("embedding_sum.dropout.gradient", _vector.dropout_gradient(tokens, d, e), gradient)
     tables = _tables(shard)
     if tables:

@@ -88,7 +88,9 @@ class Model:
     fused_qkv: bool = False
     """Queries, keys and values come from one matrix product instead of three."""
     dropout: float = 0.0
-    """Probability on the embedding and on both outputs that join the residual; 0 means that no mask is kept."""
+    """Probability on both outputs that join the residual; 0 means that no mask is kept, here and below."""
+    embedding_dropout: float = 0.0
+    """Probability on what enters the first block."""
     attention_dropout: float = 0.0
     """Probability on the attention probabilities."""
     next_sentence: bool = False
@@ -113,7 +115,7 @@ class Model:
         for field in ("position_offset", "token_types"):
             if getattr(self, field) < 0:
                 problems.append(f"{field} is {getattr(self, field)}, must not be negative")
-        for field in ("dropout", "attention_dropout"):
+        for field in ("dropout", "embedding_dropout", "attention_dropout"):
             if not 0 <= getattr(self, field) < 1:  # NaN fails both comparisons
                 problems.append(f"{field} is {getattr(self, field)}, must be at least 0 and less than 1")
         if problems:

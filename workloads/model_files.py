@@ -62,6 +62,7 @@ class ModelFields(FileModel):
     """Left out: as ``bias``."""
     fused_qkv: bool = False
     dropout: Probability = 0.0
+    embedding_dropout: Probability = 0.0
     attention_dropout: Probability = 0.0
     next_sentence: bool = False
 
@@ -108,6 +109,7 @@ class ModelFields(FileModel):
             qkv_bias=self.bias if self.qkv_bias is None else self.qkv_bias,
             fused_qkv=self.fused_qkv,
             dropout=self.dropout,
+            embedding_dropout=self.embedding_dropout,
             attention_dropout=self.attention_dropout,
             next_sentence=self.next_sentence,
         )

@@ -58,6 +58,7 @@ def models(draw: st.DrawFn, *, width: int = 1) -> Model:
         qkv_bias=draw(st.booleans()),
         fused_qkv=draw(st.booleans()),
         dropout=draw(st.sampled_from([0.0, 0.1])),
+        embedding_dropout=draw(st.sampled_from([0.0, 0.1])),
         attention_dropout=draw(st.sampled_from([0.0, 0.1])),
         next_sentence=kind is ModelKind.ENCODER and draw(st.booleans()),
     )
