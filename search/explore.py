@@ -45,8 +45,8 @@ class Choices:
     recompute: tuple[bool, ...]
     hbm_bytes: tuple[int, ...] | None
     """HBM capacities to choose from; None takes each architecture's own."""
-    max_area_mm2: float = np.inf
-    max_step_s: float = np.inf
+    max_area_mm2: float | None = None
+    max_step_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +237,7 @@ class Exploration:
     ) -> None:
         self.architectures = architectures
         self._choices = choices
+        self._max_step_s = np.inf if choices.max_step_s is None else choices.max_step_s
         self.cache = cache if cache is not None else ScheduleCache()
         pricer = Pricer(architectures, cluster)
         self.searches = [WorkloadSearch(workload, architectures, pricer, cluster, choices) for workload in workloads]
@@ -257,19 +258,18 @@ class Exploration:
             step = search.bound_s.min(axis=0, initial=np.inf)
             for i in np.flatnonzero(~np.isfinite(step)).tolist():
                 self.outcome.reasons.setdefault(i, f"{search.workload.name}: no placement option fits")
-            late = np.isfinite(step) & (step > self._choices.max_step_s)
+            late = np.isfinite(step) & (step > self._max_step_s)
             for i in np.flatnonzero(late).tolist():
                 self.outcome.reasons.setdefault(
-                    i, f"step time is at least {step[i]:.4g} s, the budget is {self._choices.max_step_s:.4g} s"
+                    i, f"step time is at least {step[i]:.4g} s, the budget is {self._max_step_s:.4g} s"
                 )
             with np.errstate(divide="ignore"):
                 logs.append(np.log(step / search.workload.global_batch))
         self.outcome.bound_seconds_per_sample = np.exp(np.mean(logs, axis=0))
-        area = self.architectures.area_mm2
-        for i in np.flatnonzero(area > self._choices.max_area_mm2).tolist():
-            self.outcome.reasons.setdefault(
-                i, f"area {area[i]:.1f} mm² exceeds the budget of {self._choices.max_area_mm2:.1f} mm²"
-            )
+        area, most = self.architectures.area_mm2, self._choices.max_area_mm2
+        if most is not None:
+            for i in np.flatnonzero(area > most).tolist():
+                self.outcome.reasons.setdefault(i, f"area {area[i]:.1f} mm² exceeds the budget of {most:.1f} mm²")
         self.outcome.fate[list(self.outcome.reasons)] = Fate.INFEASIBLE
 
     def run(
@@ -317,10 +317,10 @@ class Exploration:
             results = [column[row] for column in columns]
             found = [result for result in results if result is not None]
             slow = max((result.placement.step_s for result in found), default=np.inf)
-            if len(found) < len(results) or slow > self._choices.max_step_s:
+            if len(found) < len(results) or slow > self._max_step_s:
                 self.outcome.fate[architecture] = Fate.INFEASIBLE
                 self.outcome.reasons[architecture] = (
-                    f"step time {slow:.4g} s exceeds the budget of {self._choices.max_step_s:.4g} s"
+                    f"step time {slow:.4g} s exceeds the budget of {self._max_step_s:.4g} s"
                     if len(found) == len(results)
                     else "no placement option fits"
                 )

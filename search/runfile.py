@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -22,6 +22,8 @@ from archplace.arch_configs.files import Document, FileModel, KeyPath, parse_doc
 from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres
 from archplace.search.explore import Choices
 from archplace.workloads import Workload, load_workload
+
+T = TypeVar("T")
 
 OBJECTIVES = ("throughput", "area")
 """What a run can optimise: throughput is maximised, area minimised."""
@@ -109,7 +111,7 @@ def load_run(path: Path | str) -> Run:
         """Take a name that looks like a file relative to the run file."""
         return str(folder / name) if name.endswith((".yaml", ".yml")) or "/" in name else name
 
-    def attempt[T](load: Callable[[str], T], name: str, key: KeyPath) -> T | None:
+    def attempt(load: Callable[[str], T], name: str, key: KeyPath) -> T | None:
         try:
             return load(resolve(name))
         except ConfigError as error:
@@ -140,11 +142,11 @@ def load_run(path: Path | str) -> Run:
         microbatch=run.placement.microbatch,
         recompute=run.placement.recompute,
         hbm_bytes=run.placement.hbm,
-        max_area_mm2=float("inf") if run.budgets.area is None else run.budgets.area,
-        max_step_s=float("inf") if run.budgets.step_time is None else run.budgets.step_time,
+        max_area_mm2=run.budgets.area,
+        max_step_s=run.budgets.step_time,
     )
-    inputs = {"choices": _hash(asdict(choices)), f"space {run.space}": _hash(space), f"cluster {run.cluster}": _hash(cluster)}
-    inputs.update({f"workload {workload.name}": _hash(workload) for workload in loaded})
+    inputs = {"choices": _hash(asdict(choices)), f"space {run.space}": _hash(space), f"cluster {run.cluster}":
+    _hash(cluster)} inputs.update({f"workload {workload.name}": _hash(workload) for workload in loaded})
     if baseline is not None:
         inputs[f"baseline {run.baseline}"] = _hash(baseline)
     return Run(

@@ -1,0 +1,52 @@
+"""Progress on stderr: a live line on a terminal, plain lines otherwise."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from archplace.search.explore import Progress
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class ProgressLine:
+    """Shows how far an exploration is; use as a context manager."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._live = Live(Text(""), console=self._console, transient=False) if self._console.is_terminal else None
+        self._started = time.monotonic()
+        self._last_line = -SECONDS_BETWEEN_LINES
+
+    def __enter__(self) -> "ProgressLine":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """Print one line that stays."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def show(self, progress: Progress, *, last: bool = False) -> None:
+        """Show ``progress``; where lines stay, at most one every few seconds and the last."""
+        elapsed = time.monotonic() - self._started
+        rate = progress.decided / elapsed if elapsed > 0 else 0.0
+        eta = (progress.total - progress.decided) / rate if rate > 0 else float("nan")
+        text = (
+            f"{progress.decided:,}/{progress.total:,} architectures decided ({progress.decided / progress.total:.1%}), "
+            f"{progress.evaluated:,} evaluated exactly, {rate:,.0f}/s, ETA {eta:.0f} s; "
+            f"front {progress.front}, best {progress.best_samples_per_s:.4g} samples/s, "
+            f"smallest {progress.smallest_area_mm2:.1f} mm²"
+        )
+        if self._live is not None:
+            self._live.update(Text(text), refresh=True)
+        elif last or elapsed - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = elapsed
+            print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,67 @@
+"""``archplace search RUN.yaml --out DIR``: explore a design space."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from archplace.cli._output import add_format, print_rows
+from archplace.cli._progress import ProgressLine
+from archplace.search.explore import Evaluated, Fate, Progress
+from archplace.search.run import RunSearch
+from archplace.search.runfile import load_run
+from archplace.search.tables import front_rows
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("run", metavar="RUN.yaml", help="what to search: workload, space, cluster, placement options")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="folder for the results (needed unless --dry-run)")
+    parser.add_argument("--dry-run", action="store_true", help="print the size of the search and stop")
+    add_format(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search; print the front to stdout."""
+    started = time.monotonic()
+    job = load_run(arguments.run)
+    if arguments.dry_run:
+        print_rows([RunSearch.size(job)], arguments.format)
+        return EXIT_DONE
+    if arguments.out is None:
+        print("archplace: --out DIR is needed: the folder that holds the results", file=sys.stderr)
+        return 2
+    resume = f"archplace search {arguments.run} --out {arguments.out}"
+    with ProgressLine() as line, RunSearch.start(job, arguments.out) as search:
+        line.say(f"{search.describe()} ({time.monotonic() - started:.1f} s)")
+
+        def on_points(points: list[Evaluated], progress: Progress) -> None:
+            line.show(progress)
+
+        try:
+            search.bound()
+            line.say(f"bounds for all architectures ({time.monotonic() - started:.1f} s)")
+            outcome = search.finish(on_points)
+        except KeyboardInterrupt:
+            line.say(f"interrupted; what is done is stored. Go on with: {resume}")
+            return EXIT_INTERRUPTED
+        line.show(search.progress(), last=True)
+        search.store.log("wall_s", time.monotonic() - started)
+        counts = ", ".join(
+            f"{int((outcome.fate == fate).sum()):,} {text}"
+            for fate, text in (
+                (Fate.FRONT, "on the front"),
+                (Fate.DOMINATED, "dominated"),
+                (Fate.PRUNED, "pruned by their bound"),
+                (Fate.INFEASIBLE, "infeasible"),
+            )
+        )
+        line.say(f"done in {time.monotonic() - started:.1f} s: {counts}")
+        line.say(f"next: archplace report {arguments.out}")
+        if not outcome.front:
+            reasons = list(outcome.reasons.values()) + list(outcome.option_reasons.values())
+            line.say("nothing is feasible; for example: " + (reasons[0] if reasons else "no option given"))
+            return EXIT_INFEASIBLE
+        print_rows(front_rows(search.context()), arguments.format)
+    return EXIT_DONE
