@@ -126,16 +126,15 @@ class _Width:
         self.most_stages = min(prices.n_layers, max_devices // narrowest)
         if not self.most_stages:
             return
-        most_replicas = max_devices // narrowest
         self.replicas, self.rounds = _replica_options(
-            microbatches, most_replicas, all_of_them=not prices.synchronisation_grows
+            microbatches, max_devices // narrowest, all_of_them=not prices.synchronisation_grows
         )
         stages = np.arange(1, self.most_stages + 1)
         most = np.minimum(max_devices // (stages * narrowest), microbatches)
         fill = -(-microbatches // most) + stages - 1
         floor = _bottleneck_floor_s(prices, self.most_stages) * fill
         # The least time of any number of stages from s on.
-        self.floor_from_s = np.minimum.accumulate(floor[::-1])[::-1]
+        self.floor_from_s = np.minimum.accumulate(floor[::-1])[::-1].tolist()
 
     @property
     def floor_s(self) -> float:
@@ -143,45 +142,66 @@ class _Width:
         return float(self.floor_from_s[0]) if self.most_stages else float("inf")
 
     def search(self, best: _Choice | None) -> _Choice | None:
-        """Return the best placement of this width if it ranks before ``best``, else ``best``."""
+        """Return the best placement of this width if it ranks before ``best``, else ``best``.
+
+        Replica numbers and first cuts are tried for one number of stages after the other. Those that promise more than
+        all before are tried at once, to end the search early; the others wait until the best time is known.
+        """
+        most_promising_s = float("inf")
+        waiting: list[tuple[float, int, int]] = []
         for stages in range(1, self.most_stages + 1):
             if best is not None and self.floor_from_s[stages - 1] > best.time_s:
                 break
             if not self.suffixes.add_stage():
                 break
-            bottlenecks = self.suffixes.whole_chain_s()
-            for extra in np.flatnonzero(np.isfinite(bottlenecks)).tolist():
-                best = self._choose(stages, extra, float(bottlenecks[extra]), best)
+            for extra, bottleneck_s in enumerate(self.suffixes.whole_chain_s().tolist()):
+                if bottleneck_s == float("inf"):
+                    continue
+                floor_s = bottleneck_s * self._fill(stages, extra)[-1]
+                if floor_s < most_promising_s:
+                    most_promising_s = floor_s
+                    best = self._choose(stages, extra, best)
+                else:
+                    waiting.append((floor_s, stages, extra))
+        for floor_s, stages, extra in sorted(waiting):
+            if best is not None and floor_s > best.time_s:
+                break
+            best = self._choose(stages, extra, best)
         return best
 
-    def _choose(self, stages: int, extra: int, bottleneck_s: float, best: _Choice | None) -> _Choice | None:
+    def _fill(self, stages: int, extra: int) -> FloatArray:
+        """Return how many times the bottleneck passes, for each replica number that the devices allow."""
+        most = self.max_devices // self.suffixes.devices(stages, extra)
+        return self.rounds[: int(self.replicas.searchsorted(most, side="right"))] + (stages - 1)
+
+    def _choose(self, stages: int, extra: int, best: _Choice | None) -> _Choice | None:
         """Try all replica numbers and first cuts of ``stages`` stages on one number of devices."""
         devices = self.suffixes.devices(stages, extra)
-        most = int(np.searchsorted(self.replicas, self.max_devices // devices, side="right"))
-        fill = self.rounds[:most] + (stages - 1)
-        if best is not None and bottleneck_s * fill[-1] > best.time_s:
-            return best
-        first_ends, loads = self.suffixes.first_cuts(stages, extra)
-        if best is not None:
-            able = loads * fill[-1] <= best.time_s
-            first_ends, loads = first_ends[able], loads[able]
+        fill = self._fill(stages, extra)
+        replicas = self.replicas[: len(fill)]
+        by_end = self.suffixes.by_end(0, stages, extra)
+        first_ends = np.flatnonzero(by_end < np.inf)
+        loads = by_end[first_ends]
         if len(loads) > 1:
             # The placement with the least bottleneck is a good one: what cannot reach its time needs no matrix.
-            cut = first_ends[[np.argmin(loads)]]
-            times = bottleneck_s * fill + self.prices.synchronisation_s(self.replicas[:most], devices, cut)[:, 0]
-            able = loads * fill[-1] <= times.min()
+            cut = int(loads.argmin())
+            wait = self.prices.synchronisation_s(replicas, devices, first_ends[[cut]])[:, 0]
+            reachable_s = float((loads[cut] * fill + wait).min())
+            able = loads * fill[-1] <= (reachable_s if best is None else min(reachable_s, best.time_s))
             first_ends, loads = first_ends[able], loads[able]
-        synchronisation = self.prices.synchronisation_s(self.replicas[:most], devices, first_ends)
+            if not len(loads):
+                return best
+        synchronisation = self.prices.synchronisation_s(replicas, devices, first_ends)
         times = fill[:, None] * loads + synchronisation
         row, column = divmod(int(times.argmin()), len(loads))
         choice = _Choice(
             time_s=float(times[row, column]),
             synchronisation_s=float(synchronisation[row, column]),
-            replicas=int(self.replicas[row]),
+            replicas=int(replicas[row]),
             stages=stages,
             extra=extra,
             first_end=int(first_ends[column]),
-            devices=devices * int(self.replicas[row]),
+            devices=devices * int(replicas[row]),
             tensor_parallel=self.prices.tensor_parallel,
         )
         return choice if best is None or choice.rank < best.rank else best
