@@ -9,6 +9,7 @@ Partial sums live in accumulators at the edge of the array (as in the TPU: Joupp
 they do not cross the local buffer's port.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -29,6 +30,14 @@ class Pipelining(StrEnum):
     """As overlapped, and filling, draining and the first load cost nothing: what mappers such as Timeloop assume."""
     SERIAL = "serial"
     """Every tile is loaded, streamed and drained before the next: SCALE-Sim's closed forms."""
+
+
+class Dataflow(StrEnum):
+    """Which operand's tile stays in the array while the others stream."""
+
+    WEIGHT_STATIONARY = "weight_stationary"
+    OUTPUT_STATIONARY = "output_stationary"
+    INPUT_STATIONARY = "input_stationary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +90,15 @@ def canonical(gemm: Gemm) -> Gemm:
     return Gemm(batch=gemm.batch, m=gemm.m, n=gemm.n, k=gemm.k)
 
 
-def traffic(m: FloatArray, n: FloatArray, k: FloatArray, capacity: FloatArray) -> Traffic:
+def traffic(
+    m: FloatArray,
+    n: FloatArray,
+    k: FloatArray,
+    capacity: FloatArray,
+    *,
+    parts_m: FloatArray | float = 1.0,
+    parts_n: FloatArray | float = 1.0,
+) -> Traffic:
     """Return the elements that one product moves through a buffer of ``capacity`` elements, result written once.
 
     Half of the buffer holds what is reused, the other half is being filled (double buffering). The least of four
@@ -103,7 +120,7 @@ def traffic(m: FloatArray, n: FloatArray, k: FloatArray, capacity: FloatArray) -
     a_block, b_block = m * k * np.ceil(n / block_n), k * n * np.ceil(m / block_m)
     a, b = a_block, b_block
     for a_other, b_other, allowed in ((m * k, a_panel, fits_panel), (b_panel, k * n, fits_panel)):
-        better = allowed & (a_other + b_other < a + b)
+        better = allowed & (a_other * parts_m + b_other * parts_n < a * parts_m + b * parts_n)
         a, b = np.where(better, a_other, a), np.where(better, b_other, b)
     resident = m * k + k * n + m * n <= half
     a, b = np.where(resident, m * k, a), np.where(resident, k * n, b)
@@ -140,7 +157,12 @@ def _divisions(
     return np.repeat(np.arange(len(counts)), lengths), starts, over_batch, over_m, over_n
 
 
-def array_cycles(gemm: Gemm, configs: TensorConfigs, pipelining: Pipelining = Pipelining.OVERLAPPED) -> ArrayCycles:
+def array_cycles(
+    gemm: Gemm,
+    configs: TensorConfigs,
+    pipelining: Pipelining = Pipelining.OVERLAPPED,
+    dataflows: Sequence[Dataflow] = tuple(Dataflow),
+) -> ArrayCycles:
     """Return the cycles of one product (:func:`canonical`) on every configuration, all units of each working on it.
 
     The units are divided over batch, M and N; operands that several units need are read from the global buffer once
@@ -162,14 +184,29 @@ def array_cycles(gemm: Gemm, configs: TensorConfigs, pipelining: Pipelining = Pi
 
     tiles_kd, tiles_md = np.ceil(k / d), np.ceil(m / d)
     tiles_nw, tiles_mw = np.ceil(n / w), np.ceil(m / w)
-    # (tiles of the stationary rows, tile columns, stream length, rows loaded per column, fill extents, extra row pass)
-    dataflows = (
-        (tiles_kd, tiles_nw, np.ceil(m / rate), np.ceil(k / rate), k, n, 2.0, tiles_nw * m * k + k * n),
-        (tiles_md, tiles_nw, np.ceil(k / rate), np.ceil(m / rate), m, n, 1.0, tiles_nw * m * k + tiles_md * n * k),
-        (tiles_kd, tiles_mw, np.ceil(n / rate), np.ceil(k / rate), k, m, 2.0, tiles_mw * n * k + m * k),
-    )
+    # Tiles of the stationary rows and columns, stream length, rows loaded per column of tiles, extents that are filled,
+    # times the rows are passed in serial operation, elements read from the local buffer.
+    details = {
+        Dataflow.WEIGHT_STATIONARY: (
+            (tiles_kd, tiles_nw, np.ceil(m / rate), np.ceil(k / rate), k, n, 2.0, tiles_nw * m * k + k * n)
+        ),
+        Dataflow.OUTPUT_STATIONARY: (
+            (tiles_md, tiles_nw, np.ceil(k / rate), np.ceil(m / rate), m, n, 1.0, tiles_nw * m * k + tiles_md * n * k)
+        ),
+        Dataflow.INPUT_STATIONARY: (
+            (tiles_kd, tiles_mw, np.ceil(n / rate), np.ceil(k / rate), k, m, 2.0, tiles_mw * n * k + m * k)
+        ),
+    }
+    # All units that need the same rows of A or columns of B get them in one read; the last part may be smaller, so that
+    # the parts are counted as M/m and N/n.
+    parts_m, parts_n = gemm.m / m, gemm.n / n
+    moved = traffic(m, n, k, configs.local_elements[of], parts_m=parts_m, parts_n=parts_n)
+    reads = gemm.batch * (moved.a * parts_m + moved.b * parts_n)
+    writes = float(gemm.batch * gemm.m * gemm.n)
+    shared = np.maximum(reads, writes) / configs.global_elements_per_cycle[of]
     compute = local = fill = cost = np.full_like(m, np.inf)
-    for tile_rows, tile_cols, stream, load, rows_used, cols_used, loads, reads in dataflows:
+    for dataflow in dataflows:
+        tile_rows, tile_cols, stream, load, rows_used, cols_used, loads, reads = details[dataflow]
         if pipelining is Pipelining.SERIAL:
             cycles = b * tile_rows * tile_cols * (stream + loads * d + w - 2)
             extra = np.zeros_like(cycles)
@@ -179,16 +216,11 @@ def array_cycles(gemm: Gemm, configs: TensorConfigs, pipelining: Pipelining = Pi
         if pipelining is Pipelining.IDEAL:
             extra = np.zeros_like(cycles)
         port = b * (reads + m * n) / configs.local_elements_per_cycle[of]
-        total = np.maximum(cycles, port) + extra
+        total = np.maximum(np.maximum(cycles, port), shared) + extra
         better = total < cost
         compute, local = np.where(better, cycles, compute), np.where(better, port, local)
         fill, cost = np.where(better, extra, fill), np.where(better, total, cost)
 
-    moved = traffic(m, n, k, configs.local_elements[of])
-    reads = b * over_batch * (moved.a * over_m + moved.b * over_n)
-    writes = b * over_batch * over_m * over_n * moved.c
-    port = np.maximum(reads, writes) / configs.global_elements_per_cycle[of]
-    cost = np.maximum(cost, port + fill)
     cheapest = np.flatnonzero(cost == np.minimum.reduceat(cost, starts)[of])
     best = cheapest[np.concatenate(([True], np.diff(of[cheapest]) > 0))]  # the first of each configuration
-    return ArrayCycles(compute=compute[best], local_port=local[best], global_port=port[best], fill=fill[best])
+    return ArrayCycles(compute=compute[best], local_port=local[best], global_port=shared[best], fill=fill[best])

@@ -7,6 +7,7 @@ accelerator, so that whatever runs side by side never asks for more than there i
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,6 +99,18 @@ class Pricer:
         self._configs: dict[tuple[str, bool], tuple[TensorConfigs, NDArray[np.intp]]] = {}
         self._cycles: dict[tuple[Gemm, str, bool], ArrayCycles] = {}
         self._traffic: dict[tuple[Gemm, str], Traffic] = {}
+
+    def subset(self, indices: NDArray[np.intp] | NDArray[np.int64] | slice) -> "Pricer":
+        """Return a pricer of the architectures at ``indices`` that shares what has been priced already."""
+        part = copy(self)
+        part._archs = self._archs.take(indices)
+        part._units = self._units[indices]
+        part._buffers = _Distinct(rows=self._buffers.rows, of=self._buffers.of[indices])
+        for precision in self._archs.tensor_macs_per_element:
+            for one_unit in (False, True):
+                self._tensor_configs(precision, one_unit)
+        part._configs = {key: (configs, of[indices]) for key, (configs, of) in self._configs.items()}
+        return part
 
     def price(self, operators: Sequence[Operator]) -> OperatorPrices:
         """Return the seconds of ``operators`` (any order) on every architecture, in both modes.

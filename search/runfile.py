@@ -145,8 +145,10 @@ def load_run(path: Path | str) -> Run:
         max_area_mm2=run.budgets.area,
         max_step_s=run.budgets.step_time,
     )
-    inputs = {"choices": _hash(asdict(choices)), f"space {run.space}": _hash(space), f"cluster {run.cluster}":
-    _hash(cluster)} inputs.update({f"workload {workload.name}": _hash(workload) for workload in loaded})
+    inputs = {"choices": _hash(asdict(choices))}
+    inputs[f"space {run.space}"] = _hash(space)
+    inputs[f"cluster {run.cluster}"] = _hash(cluster)
+    inputs.update({f"workload {workload.name}": _hash(workload) for workload in loaded})
     if baseline is not None:
         inputs[f"baseline {run.baseline}"] = _hash(baseline)
     return Run(
