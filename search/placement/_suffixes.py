@@ -28,9 +28,9 @@ class Suffixes:
         self._n = n
         self._max_devices = max_devices
         # Ends first: the minimum over ends then runs along whole rows. Small integers sort fast.
-        kind = np.int16 if n < 2**15 else np.int64
-        last_position = prices.last_position(memory_bytes).astype(kind).T.copy()
-        last_position *= np.tri(n + 1, k=-1, dtype=kind)  # no interval is empty or runs backwards
+        assert n < 2**15, "the matrices of a longer chain fill any memory"
+        last_position = prices.last_position(memory_bytes).astype(np.int16).T.copy()
+        last_position *= np.tri(n + 1, k=-1, dtype=np.int16)  # no interval is empty or runs backwards
         self._last_position = last_position
         self._leaving = np.argsort(last_position, axis=None, kind="stable")
         self._leaving_from = np.searchsorted(last_position.ravel()[self._leaving], np.arange(n + 2)).tolist()

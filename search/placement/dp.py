@@ -103,16 +103,29 @@ def _replica_options(microbatches: int, most: int, *, all_of_them: bool) -> tupl
 def _bottleneck_floor_s(prices: StagePrices, most_stages: int) -> FloatArray:
     """Return a lower bound of the bottleneck of ``1 … most_stages`` stages, shape ``(most_stages,)``.
 
-    With the last stage beginning at ``c``, the stages before it share the floors of the layers before ``c``.
+    With the last stage beginning at ``c``, the stages before it share the floors of the layers before ``c``. Each stage
+    has besides the least that any interval's load has beyond the floors of its layers, transfers above all.
     """
+    n = prices.n_layers
     last, earlier = prices.layer_floor_s
     suffix = np.concatenate((np.cumsum(last[::-1])[::-1], [0.0]))
     prefix = np.concatenate(([0.0], np.cumsum(earlier)))
-    shares = np.arange(1, most_stages, dtype=np.float64)[:, None]
-    several = np.maximum(prefix / shares, suffix).min(axis=1) if most_stages > 1 else np.empty(0)
-    single = np.minimum(last, earlier).max()
-    floor: FloatArray = np.maximum(np.concatenate((suffix[:1], several)), single)
-    return _ROUNDING * floor
+    beyond_last = (prices.load_at(1)[1:n, n] - suffix[1:n]).min(initial=np.inf)
+    beyond_first = beyond = np.inf
+    outside = np.tri(n - 1, dtype=np.bool_)
+    for loads in prices.load_s[1:] or prices.load_s:
+        beyond_first = min(beyond_first, (loads[0, 1:n] - prefix[1:n]).min(initial=np.inf))
+        inner = loads[1:n, 1:n] - prefix[1:n]
+        inner += prefix[1:n, None]
+        inner[outside] = np.inf
+        beyond = min(beyond, inner.min(initial=np.inf))
+    if most_stages == 1:
+        return _ROUNDING * prices.load_at(1)[:1, n]
+    others = np.arange(1, most_stages, dtype=np.float64)
+    between = np.concatenate(([0.0], others[:-1] * beyond))
+    shared = (prefix[1:n] + (beyond_first + between)[:, None]) / others[:, None]
+    several = np.maximum(shared, suffix[1:n] + beyond_last).min(axis=1, initial=np.inf)
+    return _ROUNDING * np.concatenate((prices.load_at(1)[:1, n], several))
 
 
 class _Width:
@@ -136,46 +149,28 @@ class _Width:
         # The least time of any number of stages from s on.
         self.floor_from_s = np.minimum.accumulate(floor[::-1])[::-1].tolist()
 
-    @property
-    def floor_s(self) -> float:
-        """A lower bound of the time of any placement at this width."""
-        return float(self.floor_from_s[0]) if self.most_stages else float("inf")
+    def can_reach(self, time_s: float, stages: int) -> bool:
+        """Say whether ``stages`` or more stages may take no longer than ``time_s``."""
+        return stages <= self.most_stages and self.floor_from_s[stages - 1] <= time_s
 
-    def search(self, best: _Choice | None) -> _Choice | None:
-        """Return the best placement of this width if it ranks before ``best``, else ``best``.
-
-        Replica numbers and first cuts are tried for one number of stages after the other. Those that promise more than
-        all before are tried at once, to end the search early; the others wait until the best time is known.
-        """
-        most_promising_s = float("inf")
-        waiting: list[tuple[float, int, int]] = []
-        for stages in range(1, self.most_stages + 1):
-            if best is not None and self.floor_from_s[stages - 1] > best.time_s:
-                break
-            if not self.suffixes.add_stage():
-                break
-            for extra, bottleneck_s in enumerate(self.suffixes.whole_chain_s().tolist()):
-                if bottleneck_s == float("inf"):
-                    continue
-                floor_s = bottleneck_s * self._fill(stages, extra)[-1]
-                if floor_s < most_promising_s:
-                    most_promising_s = floor_s
-                    best = self._choose(stages, extra, best)
-                else:
-                    waiting.append((floor_s, stages, extra))
-        for floor_s, stages, extra in sorted(waiting):
-            if best is not None and floor_s > best.time_s:
-                break
-            best = self._choose(stages, extra, best)
-        return best
+    def promises(self, stages: int) -> list[tuple[float, int]]:
+        """Return, for the stages just added, a lower bound of the time and the extra devices it is for."""
+        return [
+            (bottleneck_s * float(self._fill(stages, extra)[-1]), extra)
+            for extra, bottleneck_s in enumerate(self.suffixes.whole_chain_s().tolist())
+            if bottleneck_s < float("inf")
+        ]
 
     def _fill(self, stages: int, extra: int) -> FloatArray:
         """Return how many times the bottleneck passes, for each replica number that the devices allow."""
         most = self.max_devices // self.suffixes.devices(stages, extra)
         return self.rounds[: int(self.replicas.searchsorted(most, side="right"))] + (stages - 1)
 
-    def _choose(self, stages: int, extra: int, best: _Choice | None) -> _Choice | None:
-        """Try all replica numbers and first cuts of ``stages`` stages on one number of devices."""
+    def choose(self, stages: int, extra: int, best: _Choice | None) -> _Choice | None:
+        """Try all replica numbers and first cuts of ``stages`` stages on one number of devices.
+
+        Returns the best of them if it ranks before ``best``, else ``best``.
+        """
         devices = self.suffixes.devices(stages, extra)
         fill = self._fill(stages, extra)
         replicas = self.replicas[: len(fill)]
@@ -187,10 +182,13 @@ class _Width:
             cut = int(loads.argmin())
             wait = self.prices.synchronisation_s(replicas, devices, first_ends[[cut]])[:, 0]
             reachable_s = float((loads[cut] * fill + wait).min())
-            able = loads * fill[-1] <= (reachable_s if best is None else min(reachable_s, best.time_s))
-            first_ends, loads = first_ends[able], loads[able]
-            if not len(loads):
+            limit_s = reachable_s if best is None else min(reachable_s, best.time_s)
+            able = loads * fill[-1] <= limit_s
+            if not able.any():
                 return best
+            busy = int((loads[cut] * fill > limit_s).sum())  # too many microbatches per replica, whatever the cut
+            first_ends, loads = first_ends[able], loads[able]
+            replicas, fill = replicas[busy:], fill[busy:]
         synchronisation = self.prices.synchronisation_s(replicas, devices, first_ends)
         times = fill[:, None] * loads + synchronisation
         row, column = divmod(int(times.argmin()), len(loads))
@@ -249,13 +247,43 @@ def place(
     widths = [
         _Width(each, max_devices=max_devices, microbatches=microbatches, memory_bytes=memory_bytes) for each in prices
     ]
-    best: _Choice | None = None
-    winner: _Width | None = None
-    # The most promising width first: its time ends the search of the others early.
-    for width in sorted(widths, key=lambda each: each.floor_s):
-        choice = width.search(best)
-        if choice is not best:
-            best, winner = choice, width
-    if best is None or winner is None:
+    best, winner = _search(widths)
+    if best is None:
         return PlacementResult(feasible=False, reason=reason(prices, max_devices, memory_bytes))
-    return winner.result(best)
+    return widths[winner].result(best)
+
+
+def _search(widths: Sequence[_Width]) -> tuple[_Choice | None, int]:
+    """Return the best choice over all widths, and which width's it is.
+
+    All widths get their next stage in turn, so that the time which the best one reaches ends the others early. Replica
+    numbers and first cuts are tried at once where they promise more than all before, and now and then besides (at 1, 2,
+    4, 8, … stages: a promise without the synchronisation may be hollow); the others wait until the best time is known.
+    """
+    best: _Choice | None = None
+    winner = -1
+    limit_s = most_promising_s = float("inf")
+    waiting: list[tuple[float, int, int, int]] = []
+    going = list(range(len(widths)))
+    stages = 0
+    while going:
+        stages += 1
+        going = [i for i in going if widths[i].can_reach(limit_s, stages) and widths[i].suffixes.add_stage()]
+        for i in going:
+            for floor_s, extra in widths[i].promises(stages):
+                if floor_s < most_promising_s or stages.bit_count() == 1:
+                    most_promising_s = min(floor_s, most_promising_s)
+                    best, winner = _better(best, winner, widths[i].choose(stages, extra, best), i)
+                    limit_s = limit_s if best is None else best.time_s
+                else:
+                    waiting.append((floor_s, i, stages, extra))
+    for floor_s, i, count, extra in sorted(waiting):
+        if best is not None and floor_s > best.time_s:
+            break
+        best, winner = _better(best, winner, widths[i].choose(count, extra, best), i)
+    return best, winner
+
+
+def _better(best: _Choice | None, winner: int, choice: _Choice | None, i: int) -> tuple[_Choice | None, int]:
+    """Return the new choice of width ``i`` where there is one, else the old."""
+    return (best, winner) if choice is best else (choice, i)

@@ -23,6 +23,10 @@ _Positive = Annotated[float, Field(ge=1e-30, le=1e30, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=1, le=2**31)]
 
 
+_MOST_LAYERS = 4000
+"""The search keeps matrices of layers × layers: beyond this they take gigabytes."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -131,6 +135,10 @@ def _chain(
         if node.id in known:
             complain(f"nodes.{width}.{index}.id", f"layer {node.id} is given twice; ids must differ")
         known.setdefault(node.id, index)
+    if len(nodes) > _MOST_LAYERS:
+        complain(
+            f"nodes.{width}", f"{len(nodes)} layers; at most {_MOST_LAYERS} are placed: merge layers into larger ones"
+        )
     pairs: set[tuple[int, int]] = set()
     for index, edge in enumerate(edges):
         key = f"edges.{width}.{index}"

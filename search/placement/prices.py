@@ -50,8 +50,8 @@ class StagePrices:
     """Whether more replicas never synchronise faster. Then of all replica numbers that give the same microbatches per
     replica only the smallest is tried, otherwise every one."""
     layer_floor_s: tuple[FloatArray, FloatArray]
-    """Two arrays ``(n,)``: seconds that each layer adds at least to the load of a stage that holds it, in the last
-    stage and in any other. Zeros are always valid; good floors end the search early."""
+    """Two arrays ``(n,)``: seconds that each layer adds to the load of a stage that holds it, in the last stage and in
+    any other. They only steer where the search ends: the answer is right with any values, and early with good ones."""
 
     @property
     def n_layers(self) -> int:

@@ -27,7 +27,8 @@ def arbitrary_prices(draw: st.DrawFn) -> StagePrices:
         table: FloatArray = delays[replicas % 32, pipeline_devices % 64]
         return table[:, first_ends]
 
-    floor = np.zeros(n)
+    # Right with any floors, even those above the loads.
+    floors = random.integers(0, 20, (2, n)).astype(np.float64)
     return StagePrices(
         tensor_parallel=draw(st.integers(1, 3)),
         load_s=tuple(loads),
@@ -36,7 +37,7 @@ def arbitrary_prices(draw: st.DrawFn) -> StagePrices:
         devices=random.choice(draw(st.sampled_from([(1,), (2, 5), (1, 3, 7), (4,)])), shape),
         synchronisation_s=synchronisation_s,
         synchronisation_grows=False,
-        layer_floor_s=(floor, floor),
+        layer_floor_s=(floors[0], floors[1]),
     )
 
 
