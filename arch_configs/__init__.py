@@ -1,1 +1,49 @@
 """What may the hardware be? Accelerator and cluster descriptions, technology tables, presets, design spaces."""
+
+from archplace.arch_configs._suggest import choose, unknown_name
+from archplace.arch_configs.accelerator import Accelerator, GlobalBuffer, Hbm, TensorUnits, VectorUnits
+from archplace.arch_configs.accelerator_files import accelerator_names, load_accelerator
+from archplace.arch_configs.architectures import Architectures
+from archplace.arch_configs.area import AreaBreakdown, Resources, area_breakdown, area_mm2, price_accelerator_area
+from archplace.arch_configs.cluster import Cluster, NetworkDimension, Topology
+from archplace.arch_configs.cluster_files import cluster_names, load_cluster
+from archplace.arch_configs.errors import ArchplaceError, ConfigError, InfeasibleError, Problem, StoreError
+from archplace.arch_configs.space import DesignSpace, Parameter
+from archplace.arch_configs.space_files import load_space, space_names
+from archplace.arch_configs.technology import Sram, Technology, load_technology, technology_names
+
+__all__ = [
+    "Accelerator",
+    "Architectures",
+    "ArchplaceError",
+    "AreaBreakdown",
+    "Cluster",
+    "ConfigError",
+    "DesignSpace",
+    "GlobalBuffer",
+    "Hbm",
+    "InfeasibleError",
+    "NetworkDimension",
+    "Parameter",
+    "Problem",
+    "Resources",
+    "Sram",
+    "StoreError",
+    "Technology",
+    "TensorUnits",
+    "Topology",
+    "VectorUnits",
+    "accelerator_names",
+    "area_breakdown",
+    "area_mm2",
+    "choose",
+    "cluster_names",
+    "load_accelerator",
+    "load_cluster",
+    "load_space",
+    "load_technology",
+    "price_accelerator_area",
+    "space_names",
+    "technology_names",
+    "unknown_name",
+]

@@ -1,9 +1,10 @@
 """A cluster: accelerators joined by network dimensions, from fast to slow."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import prod
+from typing import Self
 
 
 class Topology(StrEnum):
@@ -34,9 +35,48 @@ class Cluster:
 
     name: str
     dimensions: tuple[NetworkDimension, ...]
-    sources: Mapping[str, str]
+    sources: Mapping[str, str] = field(hash=False)
 
     @property
     def size(self) -> int:
         """Number of devices."""
         return prod(dimension.size for dimension in self.dimensions)
+
+    def sized(self, n_devices: int) -> Self:
+        """Return the part of this cluster that a job of ``n_devices`` gets.
+
+        The fast dimensions are kept as full as possible and the slow ones shrink: 1024 devices of a 16 × 16 × 16 torus
+        are 16 × 16 × 4, and 64 devices of 140 nodes of 8 are 8 nodes. Every group of a dimension is equally full, so
+        that 100 devices of nodes of 8 are 20 nodes with 5 each. Dimensions that shrink to 1 are left out; a ring that
+        shrinks stays a ring (as optical switches make of a TPU v4 slice).
+
+        Raises :class:`ValueError` if the cluster has fewer devices, or if ``n_devices`` cannot be divided so.
+        """
+        if not 1 <= n_devices <= self.size:
+            raise ValueError(f"found {n_devices} devices; the cluster {self.name!r} has 1 to {self.size:,}")
+        limits = [dimension.size for dimension in self.dimensions]
+        sizes = _divide(n_devices, limits)
+        if sizes is None:
+            below = next(n for n in range(n_devices, 0, -1) if _divide(n, limits) is not None)
+            above = next(n for n in range(n_devices, self.size + 1) if _divide(n, limits) is not None)
+            shape = " × ".join(str(limit) for limit in limits)
+            raise ValueError(
+                f"found {n_devices} devices, which do not divide evenly over the {shape} devices of the cluster "
+                f"{self.name!r}; the nearest numbers that do are {below} and {above}"
+            )
+        dimensions = [replace(dimension, size=size) for dimension, size in zip(self.dimensions, sizes, strict=True)]
+        return replace(self, dimensions=tuple(d for d in dimensions if d.size > 1) or tuple(dimensions[:1]))
+
+
+def _divide(n_devices: int, limits: list[int]) -> tuple[int, ...] | None:
+    """Return factors of ``n_devices``, none above its limit, the first ones as large as possible; None if none are."""
+    if not limits:
+        return () if n_devices == 1 else None
+    if n_devices > prod(limits):
+        return None
+    for size in range(min(n_devices, limits[0]), 0, -1):
+        if n_devices % size == 0:
+            rest = _divide(n_devices // size, limits[1:])
+            if rest is not None:
+                return (size, *rest)
+    return None

@@ -30,6 +30,7 @@ __all__ = [
     "parse_document",
     "parse_text",
     "read_document",
+    "read_lenient",
 ]
 
 T = TypeVar("T", bound=BaseModel)
@@ -52,13 +53,17 @@ def read_document(path: Path | str) -> Document:
     Raises :class:`ConfigError` for a file that is missing, a directory, not readable, not UTF-8, too large, or not
     valid YAML, and for duplicate keys. An empty file has the data None.
     """
-    document = _read(path)
+    document = read_lenient(path)
     if document.problems:
         raise ConfigError(document.problems)
     return document
 
 
-def _read(path: Path | str) -> Document:
+def read_lenient(path: Path | str) -> Document:
+    """As :func:`read_document`, but with duplicate keys and unusable scalars left in the document's ``problems``.
+
+    :func:`parse_document` reports them along with the others; problems of the reader's own may be added first.
+    """
     name = str(path)
 
     def refuse(message: str) -> ConfigError:
@@ -106,7 +111,7 @@ def _similar_file(path: Path) -> str:
 
 def load(path: Path | str, schema: type[T]) -> T:
     """Read ``path`` and validate it as ``schema``; raises :class:`ConfigError` with all problems of the file."""
-    return parse_document(_read(path), schema)
+    return parse_document(read_lenient(path), schema)
 
 
 def load_many(paths: Iterable[Path | str], schema: type[T]) -> list[T]:

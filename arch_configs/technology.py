@@ -1,0 +1,154 @@
+"""Technology tables: what the components of an accelerator cost in area, from YAML files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from archplace.arch_configs._builtin import builtin_names, locate
+from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
+from archplace.arch_configs._yaml import KeyPath
+from archplace.arch_configs.architectures import FloatArray, IntArray
+from archplace.arch_configs.files import FileModel, parse_document, read_lenient
+from archplace.arch_configs.units import Bytes, SquareMillimetres, SquareMillimetresOrZero
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sram:
+    """Area of one on-chip buffer by its capacity: a table, or ``fixed + per_sqrt_byte·√B + per_byte·B``.
+
+    The second form is periphery around an array: decoders and sense amplifiers grow with its edge.
+    """
+
+    table_bytes: tuple[int, ...] = ()
+    table_mm2: tuple[float, ...] = ()
+    fixed_mm2: float = 0.0
+    mm2_per_sqrt_byte: float = 0.0
+    mm2_per_byte: float = 0.0
+
+    def area_mm2(self, capacity_bytes: IntArray | FloatArray) -> FloatArray:
+        """Return the area of a buffer, shape as ``capacity_bytes``; it never falls as the capacity grows.
+
+        Between two entries of a table the area follows a power law through them; below the first it is that of the
+        first, above the last it grows in proportion.
+        """
+        capacity = np.asarray(capacity_bytes, dtype=np.float64)
+        if not self.table_bytes:
+            return self.fixed_mm2 + self.mm2_per_sqrt_byte * np.sqrt(capacity) + self.mm2_per_byte * capacity
+        sizes, areas = np.array(self.table_bytes, dtype=np.float64), np.array(self.table_mm2)
+        exponents = np.append(np.log(areas[1:] / areas[:-1]) / np.log(sizes[1:] / sizes[:-1]), 1.0)
+        capacity = np.maximum(capacity, sizes[0])
+        entry = np.searchsorted(sizes, capacity, side="right") - 1
+        # At an entry of the table the base of the power is 1, so that the entry comes back exactly.
+        area: FloatArray = areas[entry] * (capacity / sizes[entry]) ** exponents[entry]
+        return area
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Technology:
+    """Areas of components in one manufacturing process."""
+
+    name: str
+    array_element_mm2: float
+    """One array element that does one 16-bit multiply-accumulate per cycle, with its registers."""
+    vector_lane_mm2: float
+    sram: Sram
+    hbm_phy_mm2_per_stack: float
+    """Interface and controller of one HBM stack, on the die."""
+    overhead_factor: float
+    """Die area divided by the area of the components above: network on chip, control, links, pads, white space."""
+    sources: Mapping[str, str]
+
+
+class _SramEntry(FileModel):
+    capacity: Bytes
+    area: SquareMillimetres
+
+
+class _SramSection(Sourced):
+    table: Annotated[tuple[_SramEntry, ...], Field(min_length=2)] | None = None
+    fixed: SquareMillimetresOrZero | None = None
+    per_sqrt_byte: SquareMillimetresOrZero | None = None
+    per_byte: SquareMillimetres | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        formula = (self.fixed, self.per_sqrt_byte, self.per_byte)
+        if self.table is None:
+            if None in formula:
+                raise ValueError("needs either 'table', or all of 'fixed', 'per_sqrt_byte' and 'per_byte'")
+            return self
+        if formula != (None, None, None):
+            raise ValueError("found 'table' along with 'fixed', 'per_sqrt_byte' or 'per_byte'; give one form only")
+        for before, after in zip(self.table, self.table[1:], strict=False):
+            if after.capacity <= before.capacity or after.area < before.area:
+                raise ValueError(
+                    "the entries of 'table' must have rising capacities and areas that do not fall; found "
+                    f"{before.capacity} B with {before.area} mm2 before {after.capacity} B with {after.area} mm2"
+                )
+        return self
+
+
+class _Area(Sourced):
+    area: SquareMillimetres
+
+
+class _HbmPhy(Sourced):
+    area_per_stack: SquareMillimetresOrZero
+
+
+class _Overhead(Sourced):
+    factor: Annotated[float, Field(ge=1, le=100)]
+
+
+class _Technology(FileModel):
+    name: Annotated[str, Field(min_length=1)]
+    description: str = ""
+    array_element: _Area
+    vector_lane: _Area
+    sram: _SramSection
+    hbm_phy: _HbmPhy
+    overhead: _Overhead
+
+
+class _TechnologyFile(FileModel):
+    technology: _Technology
+
+
+_ROOT: KeyPath = ("technology",)
+_SECTIONS: list[KeyPath] = [(*_ROOT, name) for name in ("array_element", "vector_lane", "sram", "hbm_phy", "overhead")]
+
+
+def technology_names() -> tuple[str, ...]:
+    """Return the names of the built-in technology tables."""
+    return builtin_names("technology")
+
+
+def load_technology(name_or_path: str | Path) -> Technology:
+    """Return a built-in technology table by name, or the one of a YAML file by path.
+
+    Raises :class:`ConfigError` with all problems of the file, or with a suggestion for an unknown name.
+    """
+    document = check_sources(read_lenient(locate(name_or_path, "technology", "technology table")), _SECTIONS)
+    file = parse_document(document, _TechnologyFile).technology
+    sram = file.sram
+    return Technology(
+        name=file.name,
+        array_element_mm2=file.array_element.area,
+        vector_lane_mm2=file.vector_lane.area,
+        sram=Sram(
+            table_bytes=tuple(entry.capacity for entry in sram.table or ()),
+            table_mm2=tuple(entry.area for entry in sram.table or ()),
+            fixed_mm2=sram.fixed or 0.0,
+            mm2_per_sqrt_byte=sram.per_sqrt_byte or 0.0,
+            mm2_per_byte=sram.per_byte or 0.0,
+        ),
+        hbm_phy_mm2_per_stack=file.hbm_phy.area_per_stack,
+        overhead_factor=file.overhead.factor,
+        sources={
+            f"{path[-1]}.{key}": text for path in _SECTIONS for key, text in collect_sources(document, [path]).items()
+        },
+    )
