@@ -13,12 +13,14 @@ def builtin_names(folder: str) -> tuple[str, ...]:
 
 
 def locate(name_or_path: str | Path, folder: str, what: str) -> Path:
-    """Return the file that ``name_or_path`` means.
+    r"""Return the file that ``name_or_path`` means.
 
-    A :class:`~pathlib.Path`, and text that ends in ``.yaml`` or ``.yml`` or contains a ``/``, is a path; other text is
-    the name of a built-in file. Raises :class:`ConfigError` with a suggestion for an unknown name.
+    A :class:`~pathlib.Path`, and text that ends in ``.yaml`` or ``.yml`` or contains a ``/`` or ``\``, is a path;
+    other text is the name of a built-in file. Raises :class:`ConfigError` with a suggestion for an unknown name.
     """
-    if isinstance(name_or_path, Path) or "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+    if isinstance(name_or_path, Path):
+        return name_or_path
+    if any(mark in name_or_path for mark in "/\\") or name_or_path.endswith((".yaml", ".yml")):
         return Path(name_or_path)
     name = choose(name_or_path, builtin_names(folder), what=f"{what} (or, for a file, a name that ends in .yaml)")
     return _ROOM / folder / f"{name}.yaml"

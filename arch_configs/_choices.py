@@ -11,6 +11,7 @@ from typing import Annotated, Generic, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
+from archplace.arch_configs._suggest import close_match
 from archplace.arch_configs.accelerator_files import Count
 from archplace.arch_configs.files import FileModel
 from archplace.arch_configs.space import EDGE, ELEMENTS, Parameter
@@ -85,15 +86,17 @@ def _shape(*couplings: str) -> Discriminator:
 
     ``couplings`` are the keys that mark ways besides value, list, powers of two and range.
     """
+    marks = {"powers_of_two": "<powers>", "from": "<range>", "to": "<range>", "step": "<range>"}
+    marks |= {coupling: f"<{coupling}>" for coupling in couplings}
 
     def shape(value: object) -> str:
         if isinstance(value, list | tuple):
             return "<list>"
         if not isinstance(value, dict):
             return "<value>"
-        marked = [coupling for coupling in couplings if coupling in value]
-        powers = any(str(key).startswith("power") for key in value)
-        return f"<{marked[0]}>" if marked else "<powers>" if powers else "<range>"
+        exact = [key for key in value if key in marks]
+        meant = exact or [match for key in value if (match := close_match(key, marks)) is not None]
+        return marks[meant[0]] if meant else "<range>"
 
     return Discriminator(shape)
 

@@ -165,7 +165,7 @@ def _problem(document: Document, schema: type[BaseModel], details: ErrorDetails)
     if kind == "extra_forbidden":
         allowed = _keys_at(schema, path[:-1])
         match = close_match(name, allowed)
-        meant = f"did you mean {match!r}? " if match else ""
+        meant = f"did you mean {match!r}? " if match and match != name else ""
         message = f"unknown key {clip(name)}; {meant}allowed: {listing(allowed) or 'no keys'}"
         return document.problem(path, message, at_key=True)
     if kind == "missing":

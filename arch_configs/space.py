@@ -16,6 +16,7 @@ from archplace.arch_configs.architectures import Architectures, FloatArray, IntA
 from archplace.arch_configs.area import Resources, area_mm2, sixteen_bit_rate
 from archplace.arch_configs.errors import ConfigError, InfeasibleError
 from archplace.arch_configs.technology import Technology
+from archplace.arch_configs.units import format_bytes
 
 AREA_PARAMETERS = (
     "tensor_units.count",
@@ -220,7 +221,11 @@ class DesignSpace:
     def _spell(self, index: int) -> str:
         parameters = tuple(parameter for parameter in self.parameters if parameter.name in AREA_PARAMETERS)
         columns = _Columns(parameters, np.array([index]))
-        return ", ".join(f"{parameter.name} {int(columns[parameter.name].flat[0])}" for parameter in parameters)
+        shown = []
+        for name in AREA_PARAMETERS:
+            value = int(columns[name].flat[0])
+            shown.append(f"{name} {format_bytes(value) if name.endswith(('buffer', 'capacity')) else value}")
+        return ", ".join(shown)
 
     def with_budget(self, *, area_max_mm2: float) -> Self:
         """Return the same space with another largest area."""
