@@ -1,0 +1,125 @@
+"""From an order with modes and units to the earliest start times: how every solver's answer becomes a schedule."""
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archplace.search.schedule.graph import Kind
+from archplace.search.schedule.problem import Mode, Schedule, ScheduleProblem, ScheduleStatus, durations_s, with_bound
+
+
+def schedule_in_order(
+    problem: ScheduleProblem,
+    *,
+    order: NDArray[np.int64],
+    mode: NDArray[np.int8],
+    unit: NDArray[np.int64],
+    lower_bound_s: float,
+) -> Schedule:
+    """Start every operator as early as the ones before it in ``order`` allow, in floats.
+
+    ``order`` lists the operators by start time (a solver's, in its own ticks) and must respect precedence; operators
+    that share a unit, the network, or the whole accelerator keep that order. The result is valid by construction, and
+    no later than the solver's own times. A ``lower_bound_s`` within the proof tolerance of the makespan is raised to
+    it.
+    """
+    duration = durations_s(problem, mode)
+    before = problem.graph.before
+    start = np.zeros(problem.n_ops)
+    end = np.zeros(problem.n_ops)
+    tensor_free = np.zeros(problem.tensor_units)
+    vector_free = np.zeros(problem.vector_units)
+    network_free = 0.0
+    for i in order.tolist():
+        kind = problem.kinds[i]
+        earliest = float(end[before[:, i]].max(initial=0.0))
+        if duration[i] == 0:
+            pass
+        elif kind == Kind.NETWORK:
+            earliest = max(earliest, network_free)
+            network_free = earliest + duration[i]
+        elif mode[i] == Mode.ALL:
+            earliest = max(earliest, float(tensor_free.max()), float(vector_free.max()))
+            tensor_free[:] = vector_free[:] = earliest + duration[i]
+        else:
+            used = [
+                free
+                for free, needs in (
+                    (tensor_free, kind in (Kind.TENSOR, Kind.FUSED)),
+                    (vector_free, kind in (Kind.VECTOR, Kind.FUSED)),
+                )
+                if needs
+            ]
+            earliest = max(earliest, *(float(free[unit[i]]) for free in used))
+            for free in used:
+                free[unit[i]] = earliest + duration[i]
+        start[i] = earliest
+        end[i] = earliest + duration[i]
+    makespan_s = float(end.max(initial=0.0))
+    schedule = Schedule(
+        start_s=start, mode=mode, unit=unit, makespan_s=makespan_s, lower_bound_s=0.0, status=ScheduleStatus.GAP
+    )
+    return with_bound(schedule, lower_bound_s)
+
+
+def order_by_start(problem: ScheduleProblem, start: NDArray[np.float64]) -> NDArray[np.int64]:
+    """(n_ops,) the operators by start time, but never one before its predecessors.
+
+    The two can disagree where a solver's times are off by its tolerance, or where operators of no duration share a
+    start.
+    """
+    before = problem.graph.before
+    waits = before.sum(axis=0)
+    queue = [(float(start[i]), i) for i in np.flatnonzero(waits == 0).tolist()]
+    heapq.heapify(queue)
+    order = []
+    while queue:
+        _, i = heapq.heappop(queue)
+        order.append(i)
+        for j in np.flatnonzero(before[i]).tolist():
+            waits[j] -= 1
+            if waits[j] == 0:
+                heapq.heappush(queue, (float(start[j]), j))
+    return np.array(order, dtype=np.int64)
+
+
+def assign_units(
+    problem: ScheduleProblem, *, start: NDArray[np.float64], end: NDArray[np.float64], mode: NDArray[np.int8]
+) -> NDArray[np.int64] | None:
+    """Give every operator in mode ONE its unit for fixed times; None if no assignment exists.
+
+    Operators on one kind of unit alone take any unit that is free at their start. That never fails when at most
+    as many overlap as there are units, except that fused operators tie the indices of both kinds together: for
+    these the choice is searched exhaustively, in order of start time.
+    """
+    unit = np.full(problem.n_ops, -1, dtype=np.int64)
+    uses = (problem.graph.uses_tensor, problem.graph.uses_vector)
+    running = (mode == Mode.ONE) & (uses[0] | uses[1])
+    pending = sorted(np.flatnonzero(running).tolist(), key=lambda i: (start[i], end[i]))
+    counts = (problem.tensor_units, problem.vector_units)
+    fused = any(problem.kinds[i] == Kind.FUSED for i in pending)
+
+    def place(position: int) -> bool:
+        if position == len(pending):
+            return True
+        i = pending[position]
+        taken = set()
+        for use in uses:
+            if use[i]:
+                taken |= {
+                    int(unit[j]) for j in pending[:position] if use[j] and end[j] > start[i] and end[i] > start[j]
+                }
+        limit = min(count for count, use in zip(counts, uses, strict=True) if use[i])
+        for candidate in range(limit):
+            if candidate in taken:
+                continue
+            unit[i] = candidate
+            if place(position + 1):
+                return True
+            if not fused:
+                break
+        unit[i] = -1
+        return False
+
+    return unit if place(0) else None

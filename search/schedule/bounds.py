@@ -1,0 +1,204 @@
+"""Lower bounds on the makespan, for all architectures at once.
+
+Let a and o be an operator's seconds on all units and on one, E the total time of the operators that run on all units.
+No schedule is shorter than any of
+
+- the durations along a path of the precedence graph, collectives included;
+- the sum of the collectives;
+- E + the seconds of the other compute operators on one path (none of these overlap);
+- E + (seconds of the other tensor and fused operators) / w, with w how many of them can run at once: the tensor units
+  there are, or the widest antichain if that is smaller; the same for the vector units.
+
+The modes are free, so the last two are not bounds by themselves. But for weights λ >= 0 that sum to 1 their λ-weighted
+sum is at least Σ_i min over i's modes of i's weighted contribution: a Lagrangian bound, valid for every λ. The best
+weight of the path against the work is computed exactly (the bound is concave and piecewise linear in it).
+
+Three things make this strong. (1) Parts of the graph that can only run one after the other are bounded apart and
+summed. (2) A mode that cannot occur in a schedule shorter than a known one is dropped; the bound is then the smaller
+of that schedule's makespan and the bound without the mode. (3) The contributions also bound what must happen before
+and after every operator, and between collectives (heads and tails, as in Carlier, "The one-machine sequencing
+problem", European Journal of Operational Research 11, 1982).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from archplace.search.schedule._durations import UNAVAILABLE_S, Durations, Floats
+from archplace.search.schedule._independent import independent_s
+from archplace.search.schedule._part import Part, parts_of
+from archplace.search.schedule.graph import ScheduleGraph
+
+_BLOCK = 1024
+"""Architectures per block: the arrays of a block stay in the processor's cache."""
+_FLOOR = 1e-20
+"""Least weight of a mode: too small to move a bound, enough to keep unavailable modes from costing nothing."""
+_ROUNDING = 1e-12
+"""Bounds are lowered by this share, which exceeds the rounding in the sums they come from."""
+_DROP_ROUNDS = 3
+"""Dropping a mode tightens the test for the next; later rounds find little."""
+
+
+def lower_bound_s(
+    graph: ScheduleGraph, one_s: ArrayLike, all_s: ArrayLike, tensor_units: ArrayLike, vector_units: ArrayLike
+) -> Floats:
+    """(n_archs,) seconds that no schedule can undercut.
+
+    ``one_s`` and ``all_s`` (n_archs, n_ops) are seconds on one unit and on all, ``inf`` where that mode is not
+    available (a collective lasts the smaller of its two); ``tensor_units`` and ``vector_units`` (n_archs,) or one for
+    all. The result is ``inf`` for an architecture on which some operator has neither mode, 0 for an empty graph.
+    Raises ``ValueError`` as :meth:`Durations.of` does. :func:`~archplace.search.schedule.listing.bracket_s` knows
+    schedules and bounds better.
+    """
+    data = Durations.of(graph, one_s, all_s, tensor_units, vector_units)
+    bound_s = np.zeros(data.n_archs)
+    parts = parts_of(graph, data)
+    for first in range(0, data.n_archs, _BLOCK):
+        archs = slice(first, first + _BLOCK)
+        block = data.archs(archs)
+        for part in parts:
+            own = block.ops(part.members)
+            bound_s[archs] += part_bound(part, own, own.fastest_s.sum(axis=0)).bound_s
+    return as_bound(bound_s)
+
+
+def as_bound(sum_s: Floats) -> Floats:
+    """(n_archs,) the sum of part bounds, made safe against rounding; ``inf`` where nothing can run."""
+    bound_s: Floats = np.where(sum_s >= UNAVAILABLE_S, np.inf, sum_s * (1 - _ROUNDING))
+    return bound_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartBound:
+    """A bound on one part and the modes it comes from."""
+
+    bound_s: Floats
+    """(n,)"""
+    data: Durations
+    """The durations less the modes that no better schedule than the known one can have."""
+    on_all: NDArray[np.bool_]
+    """(k, n) the mode on all units is the relaxation's choice: a hint for list schedules."""
+
+
+def part_bound(part: Part, data: Durations, known_s: Floats) -> PartBound:
+    """Bound one part from below, given ``known_s`` (n,): the makespan of some schedule of it.
+
+    The bound may equal ``known_s``, then no schedule is shorter, but never exceeds it.
+    """
+    if part.small:
+        fastest_on_all = (data.all_s < data.one_s) & part.compute[:, None]
+        return PartBound(
+            bound_s=np.minimum(known_s, independent_s(part.graph.kinds, data)), data=data, on_all=fastest_on_all
+        )
+    ahead, after = part.longest(data.fastest_s)
+    bound_s = np.zeros(data.n_archs)
+    for _ in range(2):
+        data = _drop_modes(part, data, ahead, after, known_s)
+        share_s = _contributions(part, data)
+        ahead, after = _heads_and_tails(part, share_s, data.fastest_s)
+        through = (ahead + data.fastest_s + after).max(axis=0)
+        network = data.one_s[part.network].sum(axis=0)
+        found_s = np.maximum(np.maximum(through, network), share_s.sum(axis=0))
+        np.maximum(bound_s, np.minimum(found_s, known_s), out=bound_s)
+        if (bound_s >= known_s).all():
+            break
+    on_all = (data.all_s <= share_s) | (data.one_s >= UNAVAILABLE_S)
+    on_all &= part.compute[:, None] & (data.all_s < UNAVAILABLE_S)
+    return PartBound(bound_s=bound_s, data=data, on_all=on_all)
+
+
+def _drop_modes(part: Part, data: Durations, ahead: Floats, after: Floats, known_s: Floats) -> Durations:
+    """Drop modes whose operator could then not end in time for a makespan below ``known_s``.
+
+    Besides the least times before and after it, an operator in mode ONE has this against it: it overlaps none of the
+    operators that are known to run on all units, nor any other on its path. When all that could overlap an operator
+    runs on all units, so in effect does it.
+    """
+    one, every = data.one_s.copy(), data.all_s.copy()
+    compute = part.compute[:, None]
+    unrelated = part.graph.unrelated.astype(np.float64)
+    for _ in range(_DROP_ROUNDS):
+        exclusive = compute & (one >= UNAVAILABLE_S)
+        exclusive_s = np.where(exclusive, every, 0.0)
+        free_s = np.where(compute & ~exclusive, np.minimum(one, every), 0.0)
+        free_ahead, free_after = part.longest(free_s)
+        beside = free_ahead + free_after + exclusive_s.sum(axis=0)
+        around = np.maximum(ahead + after, beside)
+        late_one = compute & ~exclusive & (around + one >= known_s)
+        late_all = compute & ~exclusive & (around + every >= known_s)
+        one[late_one] = UNAVAILABLE_S
+        every[late_all] = UNAVAILABLE_S
+        overlapped = (unrelated @ (compute & (one < UNAVAILABLE_S)).astype(np.float64)) > 0
+        alone = compute & ~overlapped & (one < UNAVAILABLE_S)
+        np.minimum(every, one, out=every, where=alone)
+        one[alone] = UNAVAILABLE_S
+        if not (late_one.any() or late_all.any()):
+            break
+    return Durations(one_s=one, all_s=every, tensor_units=data.tensor_units, vector_units=data.vector_units)
+
+
+def _contributions(part: Part, data: Durations) -> Floats:
+    """(k, n) each operator's least weighted contribution, under the best weights found; 0 for collectives."""
+    shared = part.compute[:, None] & (data.one_s < UNAVAILABLE_S)
+    works = []
+    for users, units, width in (
+        (part.graph.uses_tensor, data.tensor_units, part.tensor_width),
+        (part.graph.uses_vector, data.vector_units, part.vector_width),
+    ):
+        at_once = np.minimum(np.minimum(units, width), (shared & users[:, None]).sum(axis=0))
+        works.append(users[:, None] / np.maximum(at_once, 1))
+    share_s = np.zeros_like(data.one_s)
+    best_s = np.full(data.n_archs, -1.0)
+    for work in (*works, (works[0] + works[1]) / 2):
+        for path in part.paths:
+            weight = _best_path_weight(data, work, path)
+            candidate = np.minimum(data.all_s, data.one_s * (work + weight * (path - work) + _FLOOR))
+            candidate[part.network] = 0.0
+            total_s = candidate.sum(axis=0)
+            np.copyto(share_s, candidate, where=total_s > best_s)
+            np.maximum(best_s, total_s, out=best_s)
+    return share_s
+
+
+def _best_path_weight(data: Durations, work: Floats, path: Floats) -> Floats:
+    """(n,) the weight p in [0, 1] that maximises Σ min(all_s, one_s * (work + p * (path - work))).
+
+    The sum is concave and piecewise linear in p. Its slope starts at Σ one_s * (path - work) over the path; every
+    operator takes one_s * |path - work| off it at the p where its two modes meet. The best p is where the slope
+    reaches 0.
+    """
+    slope = data.one_s * (path - work)
+    slope[data.one_s >= UNAVAILABLE_S] = 0.0
+    start = slope[path[:, 0] > 0].sum(axis=0)
+    moves = slope != 0
+    meet = np.ones_like(slope)
+    with np.errstate(over="ignore"):
+        np.divide(data.all_s - data.one_s * work, slope, out=meet, where=moves)
+    np.clip(meet, 0.0, 1.0, out=meet)
+    order = np.argsort(meet, axis=0)
+    drop = np.take_along_axis(np.abs(slope), order, axis=0).cumsum(axis=0)
+    first = np.where(drop[-1] >= start, (drop >= start * (1 - _ROUNDING)).argmax(axis=0), len(slope) - 1)
+    best: Floats = np.take_along_axis(np.take_along_axis(meet, order, axis=0), first[None], axis=0)[0]
+    return best
+
+
+def _heads_and_tails(part: Part, share_s: Floats, fastest_s: Floats) -> tuple[Floats, Floats]:
+    """(k, n) least times before and after each operator.
+
+    Before v: the contributions of all its ancestors; any path; or a collective u, the time before u, and the
+    contributions of all that must run between u and v. After v: the same mirrored.
+    """
+    ahead = part.before.T @ share_s
+    after = part.before @ share_s
+    part.lengthen(ahead, after, fastest_s)
+    for u, between in zip(part.network, part.between, strict=True):
+        reach = ahead[u] + fastest_s[u] + between @ share_s
+        later = part.graph.before[u]
+        ahead[later] = np.maximum(ahead[later], reach[later])
+    for u, between in reversed(list(zip(part.network, part.between_after, strict=True))):
+        reach = after[u] + fastest_s[u] + between @ share_s
+        earlier = part.graph.before[:, u]
+        after[earlier] = np.maximum(after[earlier], reach[earlier])
+    part.lengthen(ahead, after, fastest_s)
+    return ahead, after
