@@ -221,6 +221,7 @@ class _Builder:
         if kind in ("str", "merge"):
             if any("\ud800" <= character <= "\udfff" for character in text):
                 self.report(key_path, node, f"found {clip(text)}, which is not valid Unicode text")
+                return None
             return str(text)
         if kind == "null":
             return None
@@ -270,8 +271,7 @@ def parse_yaml(text: str, path: str) -> Document:
     """
     builder = _Builder(path)
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
+        node = _compose(text)
         data = None if node is None else builder.build(node, ())
     except yaml.reader.ReaderError as error:
         line, column = _position(text, error.position)
@@ -294,6 +294,15 @@ def parse_yaml(text: str, path: str) -> Document:
         key_marks=builder.key_marks,
         problems=tuple(_first(builder.problems)),
     )
+
+
+def _compose(text: str) -> yaml.Node | None:
+    loader = _Loader(text)
+    try:
+        return loader.get_single_node()
+    except (ValueError, OverflowError) as error:
+        # Of an escape beyond Unicode, such as "\\U00110000", or a version number of thousands of digits.
+        raise _RefusedError(f"not valid YAML: {error}", loader.get_mark()) from None
 
 
 def _place(path: str, mark: yaml.Mark | None) -> str:

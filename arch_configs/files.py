@@ -148,8 +148,8 @@ def parse_document(document: Document, schema: type[T]) -> T:
     if not problems and not document.problems:
         return instance
     # A scalar that could not be read has no value; that its value is missing is not worth a second message.
-    unreadable = {problem.key for problem in document.problems}
-    problems = [problem for problem in problems if problem.key not in unreadable]
+    unreadable = {problem.place for problem in document.problems}
+    problems = [problem for problem in problems if problem.place not in unreadable]
     raise ConfigError(sorted(dict.fromkeys([*document.problems, *problems]), key=_line_and_column))
 
 
