@@ -8,6 +8,7 @@ and says what is proven about it, and a :class:`ScheduleCache` remembers it by c
 from archplace.search.schedule.bounds import lower_bound_s
 from archplace.search.schedule.cache import Makespan, ScheduleCache
 from archplace.search.schedule.graph import Kind, ScheduleGraph, segments
+from archplace.search.schedule.instance_file import ScheduleInstance, read_schedule_instances
 from archplace.search.schedule.listing import Bracket, bracket_s, list_makespan_s
 from archplace.search.schedule.problem import (
     PROOF_TOLERANCE,
@@ -30,12 +31,14 @@ __all__ = [
     "Schedule",
     "ScheduleCache",
     "ScheduleGraph",
+    "ScheduleInstance",
     "ScheduleProblem",
     "ScheduleStatus",
     "bracket_s",
     "durations_s",
     "list_makespan_s",
     "lower_bound_s",
+    "read_schedule_instances",
     "segments",
     "solve",
     "verify",

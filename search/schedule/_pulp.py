@@ -1,5 +1,6 @@
 """The only module that knows PuLP: solvers by name, and what of their answer counts as proof."""
 
+import warnings
 from dataclasses import dataclass
 
 import pulp
@@ -7,6 +8,7 @@ import pulp
 from archplace.arch_configs.errors import ConfigError
 
 _SPELLINGS = {"highs": "HiGHS", "cbc": "PULP_CBC_CMD"}
+"""PULP_CBC_CMD is the CBC that comes with PuLP; PuLP 4, which archplace does not allow yet, drops it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +38,9 @@ def minimise(model: pulp.LpProblem, *, solver: str, time_limit_s: float) -> Answ
     if name in ("HiGHS", "PULP_CBC_CMD"):
         # Their default gap of 1e-4 would end the search before the proof.
         options |= {"threads": 1, "gapRel": 0.0}
-    model.solve(pulp.getSolver(name, **options))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PULP_CBC_CMD is deprecated", DeprecationWarning)
+        model.solve(pulp.getSolver(name, **options))
     found = model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
     return Answer(found=found, proven=model.sol_status == pulp.LpSolutionOptimal)
 

@@ -136,7 +136,8 @@ class ScheduleGraph:
     @property
     def is_network(self) -> NDArray[np.bool_]:
         """(n_ops,) collectives."""
-        return self.kinds == Kind.NETWORK
+        network: NDArray[np.bool_] = self.kinds == Kind.NETWORK
+        return network
 
     @property
     def unrelated(self) -> NDArray[np.bool_]:
