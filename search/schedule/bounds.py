@@ -36,6 +36,8 @@ _FLOOR = 1e-20
 """Least weight of a mode: too small to move a bound, enough to keep unavailable modes from costing nothing."""
 _ROUNDING = 1e-12
 """Bounds are lowered by this share, which exceeds the rounding in the sums they come from."""
+_HALVINGS = 8
+"""Of the interval of the weight; any weight is valid, so precision only affects how tight the bound is."""
 _DROP_ROUNDS = 3
 """Dropping a mode tightens the test for the next; later rounds find little."""
 
@@ -59,7 +61,7 @@ def lower_bound_s(
         block = data.archs(archs)
         for part in parts:
             own = block.ops(part.members)
-            bound_s[archs] += part_bound(part, own, own.fastest_s.sum(axis=0)).bound_s
+            bound_s[archs] += part_bound(part, own, own.fastest_s.sum(axis=0), quick=True).bound_s
     return as_bound(bound_s)
 
 
@@ -81,10 +83,11 @@ class PartBound:
     """(k, n) the mode on all units is the relaxation's choice: a hint for list schedules."""
 
 
-def part_bound(part: Part, data: Durations, known_s: Floats) -> PartBound:
+def part_bound(part: Part, data: Durations, known_s: Floats, *, quick: bool = False) -> PartBound:
     """Bound one part from below, given ``known_s`` (n,): the makespan of some schedule of it.
 
-    The bound may equal ``known_s``, then no schedule is shorter, but never exceeds it.
+    The bound may equal ``known_s``, then no schedule is shorter, but never exceeds it. ``quick`` tries fewer weights and
+    paths, once.
     """
     if part.small:
         fastest_on_all = (data.all_s < data.one_s) & part.compute[:, None]
@@ -92,20 +95,34 @@ def part_bound(part: Part, data: Durations, known_s: Floats) -> PartBound:
             bound_s=np.minimum(known_s, independent_s(part.graph.kinds, data)), data=data, on_all=fastest_on_all
         )
     ahead, after = part.longest(data.fastest_s)
-    bound_s = np.zeros(data.n_archs)
-    for _ in range(2):
-        data = _drop_modes(part, data, ahead, after, known_s)
-        share_s = _contributions(part, data)
-        ahead, after = _heads_and_tails(part, share_s, data.fastest_s)
-        through = (ahead + data.fastest_s + after).max(axis=0)
-        network = data.one_s[part.network].sum(axis=0)
-        found_s = np.maximum(np.maximum(through, network), share_s.sum(axis=0))
-        np.maximum(bound_s, np.minimum(found_s, known_s), out=bound_s)
-        if (bound_s >= known_s).all():
-            break
-    on_all = (data.all_s <= share_s) | (data.one_s >= UNAVAILABLE_S)
-    on_all &= part.compute[:, None] & (data.all_s < UNAVAILABLE_S)
-    return PartBound(bound_s=bound_s, data=data, on_all=on_all)
+    reduced = _drop_modes(part, data, ahead, after, known_s)
+    share_s, bound_s, ahead, after = _bound(part, reduced, known_s, quick=quick)
+    # What is known now about times before and after may rule out more modes, where there still is a choice.
+    again = np.flatnonzero((bound_s < known_s) & _shared(part, reduced).any(axis=0))
+    if len(again) and not quick:
+        rest = _drop_modes(part, reduced.archs(again), ahead[:, again], after[:, again], known_s[again])
+        reduced.one_s[:, again], reduced.all_s[:, again] = rest.one_s, rest.all_s
+        share_s[:, again], better_s, _, _ = _bound(part, rest, known_s[again], quick=False)
+        bound_s[again] = np.maximum(bound_s[again], better_s)
+    on_all = (reduced.all_s <= share_s) | (reduced.one_s >= UNAVAILABLE_S)
+    on_all &= part.compute[:, None] & (reduced.all_s < UNAVAILABLE_S)
+    return PartBound(bound_s=bound_s, data=reduced, on_all=on_all)
+
+
+def _bound(part: Part, data: Durations, known_s: Floats, *, quick: bool) -> tuple[Floats, Floats, Floats, Floats]:
+    """(k, n) contributions, (n,) bound, (k, n) least times before and after each operator."""
+    share_s = _contributions(part, data, quick=quick)
+    fastest_s = data.fastest_s
+    ahead, after = _heads_and_tails(part, share_s, fastest_s)
+    found_s = np.maximum((ahead + fastest_s + after).max(axis=0), share_s.sum(axis=0))
+    np.maximum(found_s, data.one_s[part.network].sum(axis=0), out=found_s)
+    return share_s, np.minimum(found_s, known_s), ahead, after
+
+
+def _shared(part: Part, data: Durations) -> NDArray[np.bool_]:
+    """(k, n) compute operators that can run beside others."""
+    shared: NDArray[np.bool_] = part.compute[:, None] & (data.one_s < UNAVAILABLE_S)
+    return shared
 
 
 def _drop_modes(part: Part, data: Durations, ahead: Floats, after: Floats, known_s: Floats) -> Durations:
@@ -138,9 +155,15 @@ def _drop_modes(part: Part, data: Durations, ahead: Floats, after: Floats, known
     return Durations(one_s=one, all_s=every, tensor_units=data.tensor_units, vector_units=data.vector_units)
 
 
-def _contributions(part: Part, data: Durations) -> Floats:
+def _contributions(part: Part, data: Durations, *, quick: bool) -> Floats:
     """(k, n) each operator's least weighted contribution, under the best weights found; 0 for collectives."""
-    shared = part.compute[:, None] & (data.one_s < UNAVAILABLE_S)
+    share_s = np.where(part.compute[:, None], data.all_s, 0.0)
+    shared = _shared(part, data)
+    mixed = shared.any(axis=0)
+    if not mixed.all():
+        if mixed.any():
+            share_s[:, mixed] = _contributions(part, data.archs(mixed), quick=quick)
+        return share_s
     works = []
     for users, units, width in (
         (part.graph.uses_tensor, data.tensor_units, part.tensor_width),
@@ -148,10 +171,11 @@ def _contributions(part: Part, data: Durations) -> Floats:
     ):
         at_once = np.minimum(np.minimum(units, width), (shared & users[:, None]).sum(axis=0))
         works.append(users[:, None] / np.maximum(at_once, 1))
-    share_s = np.zeros_like(data.one_s)
     best_s = np.full(data.n_archs, -1.0)
-    for work in (*works, (works[0] + works[1]) / 2):
-        for path in part.paths:
+    if not quick:
+        works.append((works[0] + works[1]) / 2)
+    for work in works:
+        for path in part.paths[:1] if quick else part.paths:
             weight = _best_path_weight(data, work, path)
             candidate = np.minimum(data.all_s, data.one_s * (work + weight * (path - work) + _FLOOR))
             candidate[part.network] = 0.0
@@ -176,10 +200,17 @@ def _best_path_weight(data: Durations, work: Floats, path: Floats) -> Floats:
     with np.errstate(over="ignore"):
         np.divide(data.all_s - data.one_s * work, slope, out=meet, where=moves)
     np.clip(meet, 0.0, 1.0, out=meet)
-    order = np.argsort(meet, axis=0)
-    drop = np.take_along_axis(np.abs(slope), order, axis=0).cumsum(axis=0)
-    first = np.where(drop[-1] >= start, (drop >= start * (1 - _ROUNDING)).argmax(axis=0), len(slope) - 1)
-    best: Floats = np.take_along_axis(np.take_along_axis(meet, order, axis=0), first[None], axis=0)[0]
+    drop = np.abs(slope, out=slope)
+    low = np.full(data.n_archs, -1e-9)  # below 0, so that 0 itself can be found
+    high = np.ones(data.n_archs)
+    for _ in range(_HALVINGS):
+        # Cubes of halves: the best weight is often as small as one over the number of units.
+        middle = ((np.cbrt(low) + np.cbrt(high)) / 2) ** 3
+        enough = np.einsum("kn,kn->n", drop, meet <= middle) >= start
+        np.copyto(high, middle, where=enough)
+        np.copyto(low, middle, where=~enough)
+    # The slope reaches 0 where modes of some operator meet: at the first such weight in what is left of the interval.
+    best: Floats = np.where(meet > low, meet, 1.0).min(axis=0)
     return best
 
 
