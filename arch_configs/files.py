@@ -102,11 +102,12 @@ def parse_text(text: str, path: str = "text") -> Document:
 
 def _similar_file(path: Path) -> str:
     try:
-        names = [entry.name for entry in path.parent.iterdir()]
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix == path.suffix]
     except OSError:
         return f": there is no folder {clip(str(path.parent))} either"
-    match = close_match(path.name, names)
-    return f"; did you mean {str(path.parent / match)!r}?" if match else ""
+    # The ending, which files of one kind share, must not make their names alike.
+    match = close_match(path.stem, [Path(name).stem for name in names])
+    return f"; did you mean {str(path.with_name(match + path.suffix))!r}?" if match else ""
 
 
 def load(path: Path | str, schema: type[T]) -> T:
@@ -144,13 +145,20 @@ def parse_document(document: Document, schema: type[T]) -> T:
         instance = schema.model_validate_json(json.dumps(document.data))
         problems = []
     except ValidationError as error:
-        problems = [_problem(document, schema, details) for details in error.errors(include_url=False)]
+        details = [details for details in error.errors(include_url=False) if not _counts_only_good_entries(details)]
+        problems = [_problem(document, schema, detail) for detail in details]
     if not problems and not document.problems:
         return instance
     # A scalar that could not be read has no value; that its value is missing is not worth a second message.
     unreadable = {problem.place for problem in document.problems}
     problems = [problem for problem in problems if problem.place not in unreadable]
     raise ConfigError(sorted(dict.fromkeys([*document.problems, *problems]), key=_line_and_column))
+
+
+def _counts_only_good_entries(details: ErrorDetails) -> bool:
+    """Whether a list is called too short only because wrong entries, reported on their own, were not counted."""
+    found = details["input"]
+    return details["type"] == "too_short" and isinstance(found, list) and len(found) >= details["ctx"]["min_length"]
 
 
 def _line_and_column(problem: Problem) -> tuple[int, ...]:

@@ -1,0 +1,151 @@
+"""The built-in accelerators against published figures, and what accelerator files must contain."""
+
+import pytest
+
+from archplace.arch_configs import accelerator_names, load_accelerator
+from archplace.arch_configs.errors import ConfigError
+
+# Published dense bf16 peaks: TPU v4 and v5p from Google Cloud's documentation, A100 and H100 SXM from NVIDIA's data
+# sheets.
+PEAK_BF16_FLOP_PER_S = {"tpu-v4": 275e12, "tpu-v5p": 459e12, "a100-80gb": 312e12, "h100-sxm": 989e12}
+
+# Published single-precision vector rates: NVIDIA data sheets (19.5 and 67 TFLOP/s, a multiply-add counted twice);
+# TPU v4: 4.3 TFLOP/s.
+VECTOR_FLOP_PER_S = {"tpu-v4": (4.3e12, 1), "a100-80gb": (19.5e12, 2), "h100-sxm": (62e12, 2)}
+
+# Capacity and bandwidth of the same documents.
+HBM = {
+    "tpu-v4": (32e9, 1.2e12),
+    "tpu-v5p": (95e9, 2.765e12),
+    "a100-80gb": (80e9, 2.039e12),
+    "h100-sxm": (80e9, 3.35e12),
+}
+
+FILE = """\
+accelerator:
+  name: mine
+  clock: 1 GHz
+  source: a data sheet
+  tensor_units:
+    count: 2
+    rows: 4
+    cols: 8
+    macs_per_element_per_cycle: {bf16: 1}
+    local_buffer: 64 KiB
+    local_bandwidth: 100 GB/s
+    source: {count: A, rows: B, cols: C, macs_per_element_per_cycle: D, local_buffer: E, local_bandwidth: F}
+  vector_units: {count: 1, lanes: 16, local_buffer: 4 KiB, source: a data sheet}
+  global_buffer: {capacity: 1 MiB, bandwidth: 1 TB/s, source: a data sheet}
+  hbm: {capacity: 8 GB, bandwidth: 200 GB/s, stacks: 1, source: a data sheet}
+"""
+
+
+def problems(text, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_accelerator(path)
+    return [str(problem).removeprefix(str(path)) for problem in caught.value.problems]
+
+
+def test_every_preset_is_known_here():
+    assert set(accelerator_names()) == set(PEAK_BF16_FLOP_PER_S)
+
+
+@pytest.mark.parametrize(("name", "peak"), PEAK_BF16_FLOP_PER_S.items())
+def test_units_times_rate_times_clock_is_the_published_peak(name, peak):
+    accelerator = load_accelerator(name)
+    tensor = accelerator.tensor_units
+    macs_per_cycle = tensor.count * tensor.rows * tensor.cols * tensor.macs_per_element_per_cycle["bf16"]
+    assert 2 * macs_per_cycle * accelerator.clock_hz == pytest.approx(peak, rel=0.005)
+
+
+@pytest.mark.parametrize(("name", "figures"), VECTOR_FLOP_PER_S.items())
+def test_lanes_times_clock_is_the_published_vector_rate(name, figures):
+    rate, flop_per_operation = figures
+    accelerator = load_accelerator(name)
+    lanes = accelerator.vector_units.count * accelerator.vector_units.lanes
+    # H100's 67 TFLOP/s are at its 1.98 GHz boost clock; at the 1.83 GHz of its tensor peak they are 62.
+    assert flop_per_operation * lanes * accelerator.clock_hz == pytest.approx(rate, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "figures"), HBM.items())
+def test_hbm_is_the_published_one(name, figures):
+    hbm = load_accelerator(name).hbm
+    assert (hbm.capacity_bytes, hbm.bandwidth_bytes_per_s) == figures
+    assert not hbm.separate_ports
+
+
+@pytest.mark.parametrize("name", PEAK_BF16_FLOP_PER_S)
+def test_every_number_of_a_preset_has_a_source(name):
+    accelerator = load_accelerator(name)
+    numbers = {"clock"} | {
+        f"{section}.{key}"
+        for section, keys in {
+            "tensor_units": "count rows cols macs_per_element_per_cycle local_buffer local_bandwidth",
+            "vector_units": "count lanes local_buffer",
+            "global_buffer": "capacity bandwidth",
+            "hbm": "capacity bandwidth stacks",
+        }.items()
+        for key in keys.split()
+    }
+    optional = {"die_area": accelerator.die_area_mm2, "thermal_design_power": accelerator.thermal_design_power_w}
+    numbers |= {key for key, value in optional.items() if value is not None}
+    assert set(accelerator.sources) == numbers
+    assert all(len(source.strip()) > 5 for source in accelerator.sources.values())
+
+
+def test_a_file_of_the_user(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(FILE)
+    accelerator = load_accelerator(str(path))
+    assert accelerator.name == "mine"
+    assert accelerator.tensor_units.local_buffer_bytes == 65536
+    assert accelerator.sources["tensor_units.cols"] == "C"
+    assert accelerator.sources["hbm.stacks"] == "a data sheet"
+    assert accelerator.technology is None
+
+
+def test_a_number_without_a_source_is_an_error(tmp_path):
+    text = FILE.replace(", cols: C", "")
+    text = text.replace("lanes: 16, local_buffer: 4 KiB, source: a data sheet", "lanes: 16, local_buffer: 4 KiB")
+    text = text.replace("stacks: 1, source: a data sheet", "stacks: 1, source: ' '")
+    assert problems(text, tmp_path) == [
+        ":12:5: accelerator.tensor_units.source: says nothing about cols; add each with its source",
+        ":13:3: accelerator.vector_units.source: the key 'source' is missing in 'accelerator.vector_units'; add "
+        "'source: …'",
+        ":15:65: accelerator.hbm.source: found an empty text; say where the numbers come from",
+    ]
+
+
+def test_a_source_of_something_else_is_an_error(tmp_path):
+    (problem,) = problems(FILE.replace("cols: C", "cols: C, columns: X"), tmp_path)
+    assert problem == (
+        ":12:42: accelerator.tensor_units.source.columns: names 'columns', which is no number of this section; "
+        "allowed: count, rows, cols, macs_per_element_per_cycle, local_buffer, local_bandwidth"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("200 GB/s", "-200 GB/s", "hbm.bandwidth: found '-200 GB/s', which is negative"),
+        ("200 GB/s", ".nan", "hbm.bandwidth: found nan"),
+        ("rows: 4", "rows: 0", "tensor_units.rows: found 0; allowed: at least 1"),
+        ("rows: 4", "rows: 4.5", "tensor_units.rows: found 4.5; allowed: a whole number"),
+        ("{bf16: 1}", "{}", "tensor_units.macs_per_element_per_cycle: found 0 entries; allowed: at least 1"),
+        (
+            "1 GHz",
+            "1 GHz\n  technology: 7mn",
+            "accelerator.technology: unknown technology table '7mn'; did you mean '7nm'?",
+        ),
+        ("lanes: 16", "lanes: 16, lane: 3", "unknown key 'lane'; did you mean 'lanes'?"),
+    ],
+)
+def test_wrong_values(old, new, message, tmp_path):
+    assert any(message in problem for problem in problems(FILE.replace(old, new), tmp_path))
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown accelerator .*'tpu_v4'; did you mean 'tpu-v4'\?"):
+        load_accelerator("tpu_v4")
