@@ -18,12 +18,13 @@ from archplace.search.schedule.problem import (
     ScheduleStatus,
     durations_s,
 )
-from archplace.search.schedule.solve import ENGINES, solve
+from archplace.search.schedule.solve import ENGINES, TIME_LIMIT_S, solve
 from archplace.search.schedule.verify import verify
 
 __all__ = [
     "ENGINES",
     "PROOF_TOLERANCE",
+    "TIME_LIMIT_S",
     "Bracket",
     "Kind",
     "Makespan",

@@ -86,8 +86,8 @@ class PartBound:
 def part_bound(part: Part, data: Durations, known_s: Floats, *, quick: bool = False) -> PartBound:
     """Bound one part from below, given ``known_s`` (n,): the makespan of some schedule of it.
 
-    The bound may equal ``known_s``, then no schedule is shorter, but never exceeds it. ``quick`` tries fewer weights and
-    paths, once.
+    The bound may equal ``known_s``, then no schedule is shorter, but never exceeds it. ``quick`` tries fewer weights
+    and paths, once.
     """
     if part.small:
         fastest_on_all = (data.all_s < data.one_s) & part.compute[:, None]
@@ -159,9 +159,9 @@ def _contributions(part: Part, data: Durations, *, quick: bool) -> Floats:
     """(k, n) each operator's least weighted contribution, under the best weights found; 0 for collectives."""
     share_s = np.where(part.compute[:, None], data.all_s, 0.0)
     shared = _shared(part, data)
-    mixed = shared.any(axis=0)
-    if not mixed.all():
-        if mixed.any():
+    mixed = np.flatnonzero(shared.any(axis=0))
+    if len(mixed) < data.n_archs:
+        if len(mixed):
             share_s[:, mixed] = _contributions(part, data.archs(mixed), quick=quick)
         return share_s
     works = []

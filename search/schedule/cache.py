@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from archplace.search.schedule.problem import Schedule, ScheduleProblem, ScheduleStatus
-from archplace.search.schedule.solve import solve
+from archplace.search.schedule.solve import TIME_LIMIT_S, solve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class ScheduleCache:
 
     engine: str = "auto"
     """As for :func:`solve`."""
-    time_limit_s: float = 10.0
+    time_limit_s: float = TIME_LIMIT_S
     """As for :func:`solve`: deterministic time for CP-SAT, so that every run has the same answers."""
     _makespans: dict[str, Makespan] = field(default_factory=dict)
     _schedules: dict[str, Schedule] = field(default_factory=dict)

@@ -20,7 +20,8 @@ from archplace.search.schedule.bounds import as_bound, part_bound
 from archplace.search.schedule.graph import ScheduleGraph
 from archplace.search.schedule.problem import PROOF_TOLERANCE
 
-_BLOCK = 4096
+_BLOCK = 1024
+"""Architectures per block: the arrays of a block stay in the processor's cache, and its products on one core."""
 _WEIGHTS = (0.01, 0.1, 0.5, 2.0)
 
 
@@ -82,41 +83,48 @@ def _bracket_part(part: Part, data: Durations) -> tuple[Floats, Floats]:
     if part.small:
         exact = independent_s(part.graph.kinds, data)
         return exact, exact
-    lower = np.zeros(data.n_archs)
+    fastest = (data.all_s < data.one_s) & part.compute[:, None]
     upper = data.fastest_s.sum(axis=0)  # one after the other
-    open_ = np.arange(data.n_archs)
-    modes: NDArray[np.bool_] | None = None  # first the bound alone, then the fastest modes, then the relaxation's
-    for rule in ("none", "fastest", "relaxed"):
-        own = data.archs(open_)
-        if modes is not None:
-            for makespan in _play(part, own, modes):
-                upper[open_] = np.minimum(upper[open_], makespan)
-        bound = part_bound(part, own, upper[open_])
-        lower[open_] = np.maximum(lower[open_], bound.bound_s)
-        still = ~met(lower[open_], upper[open_])
-        open_ = open_[still]
+    bound = part_bound(part, data, upper)
+    lower = bound.bound_s
+    _play(part, data, fastest, lower=lower, upper=upper)
+    for _ in range(2):
+        # The better schedule sharpens the bound, and the bound's relaxation may know better modes.
+        open_ = np.flatnonzero(~met(lower, upper))
         if not len(open_):
             break
-        own = own.archs(still)
-        modes = bound.on_all[:, still] if rule == "fastest" else (own.all_s < own.one_s) & part.compute[:, None]
+        own, known = data.archs(open_), upper[open_]
+        bound = part_bound(part, own, known)
+        lower[open_] = below = np.maximum(lower[open_], bound.bound_s)
+        other = np.flatnonzero((bound.on_all != fastest[:, open_]).any(axis=0) & ~met(below, known))
+        played = known[other]
+        _play(part, own.archs(other), bound.on_all[:, other], lower=below[other], upper=played)
+        if not (played < known[other]).any():
+            break
+        upper[open_[other]] = played
     return lower, upper
 
 
-def _play(part: Part, data: Durations, on_all: NDArray[np.bool_]) -> list[Floats]:
-    """(n,) makespans of the rules with these modes, one array per weight."""
+def _play(part: Part, data: Durations, on_all: NDArray[np.bool_], *, lower: Floats, upper: Floats) -> None:
+    """Lower ``upper`` (n,), in place, to the best makespan of the rules with these modes.
+
+    Architectures whose ``lower`` is reached are not played any further.
+    """
     # A relaxation may have dropped both modes of an operator: nothing beats the known schedule then.
     on_all = np.where(data.all_s >= UNAVAILABLE_S, False, on_all)
     on_all = np.where(data.one_s >= UNAVAILABLE_S, part.compute[:, None], on_all)
     duration_s = np.where(on_all, data.all_s, data.one_s)
     _, after = part.longest(duration_s)
-    return [
-        dispatch(
+    for weight in _WEIGHTS:
+        open_ = np.flatnonzero(~met(lower, upper))
+        if not len(open_):
+            break
+        played = dispatch(
             part.graph,
-            duration_s=duration_s,
-            on_all=on_all,
-            priority_s=weight * (after + duration_s),
-            tensor_units=data.tensor_units,
-            vector_units=data.vector_units,
-        ).makespan_s
-        for weight in _WEIGHTS
-    ]
+            duration_s=duration_s[:, open_],
+            on_all=on_all[:, open_],
+            priority_s=weight * (after + duration_s)[:, open_],
+            tensor_units=data.tensor_units[open_],
+            vector_units=data.vector_units[open_],
+        )
+        upper[open_] = np.minimum(upper[open_], played.makespan_s)

@@ -17,12 +17,14 @@ from archplace.search.schedule.problem import (
 from archplace.search.schedule.verify import verify
 
 ENGINES = ("auto", "cpsat", "milp", "list")
+TIME_LIMIT_S = 1.0
+"""Default limit. What is not proven by then is rarely proven within minutes."""
 _GENERATIONS = 8
 """Of the local search: a few hundredths of a second."""
 
 
 def solve(
-    problem: ScheduleProblem, *, engine: str = "auto", time_limit_s: float = 10.0, solver: str = "HiGHS"
+    problem: ScheduleProblem, *, engine: str = "auto", time_limit_s: float = TIME_LIMIT_S, solver: str = "HiGHS"
 ) -> Schedule:
     """The best schedule found, verified, with what is proven about it.
 
@@ -97,7 +99,7 @@ def _solve_part(problem: ScheduleProblem, part: Part, *, engine: str, time_limit
     from archplace.search.schedule.cpsat import solve_cpsat
 
     return solve_cpsat(
-        _reduced(problem, bound.data, schedule), hint=schedule, lower_bound_s=lower_bound_s, time_limit=time_limit_s
+        _reduced(problem, bound.data, schedule), hint=schedule, lower_bound_s=lower_bound_s, time_limit_s=time_limit_s
     )
 
 
