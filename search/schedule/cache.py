@@ -25,18 +25,27 @@ class ScheduleCache:
     """As for :func:`solve`: deterministic time for CP-SAT, so that every run has the same answers."""
     _makespans: dict[str, Makespan] = field(default_factory=dict)
     _schedules: dict[str, Schedule] = field(default_factory=dict)
+    _limits_s: dict[str, float] = field(default_factory=dict)
+    """The limit under which each schedule was found."""
 
-    def solve(self, problem: ScheduleProblem) -> Schedule:
-        """The schedule of the problem or of an equal one, solved unless this cache has solved it before.
+    def solve(self, problem: ScheduleProblem, *, time_limit_s: float | None = None) -> Schedule:
+        """The schedule of the problem or of an equal one, solved unless this cache has done that before.
 
-        What was only remembered is solved again, since it has no start times.
+        ``time_limit_s`` replaces the cache's own limit; a schedule that was not proven optimal under a shorter limit is
+        solved again. So is what was only remembered, since it has no start times.
         """
+        limit_s = self.time_limit_s if time_limit_s is None else time_limit_s
         key = problem.key()
-        if key not in self._schedules:
-            schedule = solve(problem, engine=self.engine, time_limit_s=self.time_limit_s)
-            self._schedules[key] = schedule
-            self._makespans[key] = _makespan(schedule)
-        return self._schedules[key]
+        known = self._schedules.get(key)
+        if known is not None and (known.status is ScheduleStatus.OPTIMAL or self._limits_s[key] >= limit_s):
+            return known
+        schedule = solve(problem, engine=self.engine, time_limit_s=limit_s)
+        self._schedules[key] = schedule
+        self._limits_s[key] = limit_s
+        self._makespans[key] = Makespan(
+            makespan_s=schedule.makespan_s, lower_bound_s=schedule.lower_bound_s, status=schedule.status
+        )
+        return schedule
 
     def makespan(self, problem: ScheduleProblem) -> Makespan:
         """The makespan of the problem, remembered or solved."""
@@ -59,7 +68,3 @@ class ScheduleCache:
 
     def __len__(self) -> int:
         return len(self._makespans)
-
-
-def _makespan(schedule: Schedule) -> Makespan:
-    return Makespan(makespan_s=schedule.makespan_s, lower_bound_s=schedule.lower_bound_s, status=schedule.status)

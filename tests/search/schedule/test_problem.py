@@ -1,6 +1,7 @@
 """Problems say what is wrong with them, and are equal where no makespan can differ."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from schedule_helpers import optimum_s, problems
 
 from archplace.arch_configs.errors import ConfigError
-from archplace.search.schedule import Kind, ScheduleCache, ScheduleGraph, ScheduleProblem, solve
+from archplace.search.schedule import Kind, ScheduleCache, ScheduleGraph, ScheduleProblem, ScheduleStatus, solve
 from archplace.workloads.operators import Operator, Phase, Unit
 
 
@@ -123,6 +124,24 @@ def test_a_cache_remembers_answers_of_another_run() -> None:
     assert cache.makespan(problem).status == "optimal"
     with pytest.raises(ValueError, match="probably"):
         cache.remember("key", 1.0, 1.0, "probably")
+
+
+def test_a_cache_tries_again_only_what_is_not_proven_and_only_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from archplace.search.schedule import cache as module
+
+    calls: list[float] = []
+
+    def counted(problem: ScheduleProblem, *, time_limit_s: float, **_: object) -> object:
+        calls.append(time_limit_s)
+        found = solve(problem, engine="list")
+        return found if time_limit_s >= 2 else replace(found, lower_bound_s=1.0, status=ScheduleStatus.GAP)
+
+    monkeypatch.setattr(module, "solve", counted)
+    problem = ScheduleGraph.build(kinds=[0, 0]).problem(one_s=[4, 4], all_s=[3, 3], tensor_units=2, vector_units=1)
+    cache = ScheduleCache(time_limit_s=1.0)
+    statuses = [cache.solve(problem, time_limit_s=limit).status for limit in (None, 0.5, 1.0, 2.0, 3.0)]
+    assert statuses == ["gap", "gap", "gap", "optimal", "optimal"]
+    assert calls == [1.0, 2.0]
 
 
 def test_a_schedule_of_a_shared_key_fits_both_problems() -> None:
