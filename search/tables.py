@@ -1,14 +1,19 @@
 """Design points as rows: what listings, CSV, JSON and the report's table show."""
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
 from archplace.arch_configs.architectures import Architectures
 from archplace.search.explain import Explanation, explain
-from archplace.search.explore import Evaluated
+from archplace.search.explore import Evaluated, Fate, WorkloadResult
 from archplace.search.run import RunResult
+from archplace.workloads import Workload
 
 Row = dict[str, object]
+
+BASELINE = "baseline"
+"""What stands for the baseline where a design's number is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +25,12 @@ class PointView:
     architectures: Architectures
     """One row: the architecture."""
     label: str
+    is_baseline: bool = False
+
+    @property
+    def id(self) -> int | str:
+        """What ``archplace show DIR`` takes: the number in the enumeration, or ``baseline``."""
+        return BASELINE if self.is_baseline else self.point.architecture
 
     @property
     def area_mm2(self) -> float:
@@ -30,6 +41,16 @@ class PointView:
     def samples_per_s(self) -> float:
         """Sequences per second; with several workloads their geometric mean."""
         return 1 / self.point.seconds_per_sample
+
+    @property
+    def samples_per_s_per_mm2(self) -> float:
+        """Throughput per area."""
+        return self.samples_per_s / self.area_mm2
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing faster is possible on this architecture: every schedule that matters is proven optimal."""
+        return self.point.proven
 
     @cached_property
     def explanations(self) -> tuple[Explanation, ...]:
@@ -47,59 +68,107 @@ class PointView:
             for found, workload in zip(self.point.results, run.workloads, strict=True)
         )
 
-    def architecture(self) -> Row:
-        """Return the architecture's parameters."""
-        archs = self.architectures
+    def headline(self) -> Row:
+        """Return what the point is and the objectives."""
         return {
-            "clock_hz": float(archs.clock_hz[0]),
-            "tensor_units": int(archs.tensor_count[0]),
-            "tensor_rows": int(archs.tensor_rows[0]),
-            "tensor_cols": int(archs.tensor_cols[0]),
-            "vector_units": int(archs.vector_count[0]),
-            "vector_lanes": int(archs.vector_lanes[0]),
-            "global_buffer_bytes": int(archs.global_buffer_bytes[0]),
-            "global_buffer_bytes_per_s": float(archs.global_buffer_bytes_per_s[0]),
-            "hbm_bytes_per_s": float(archs.hbm_bytes_per_s[0]),
-            "hbm_stacks": int(archs.hbm_stacks[0]),
-        }
-
-    def row(self) -> Row:
-        """Return the whole design point in one flat row, SI units; several workloads' columns carry their names."""
-        row: Row = {
-            "id": self.point.architecture,
+            "id": self.id,
             "throughput_samples_per_s": self.samples_per_s,
             "area_mm2": self.area_mm2,
-            "samples_per_s_per_mm2": self.samples_per_s / self.area_mm2,
-            **self.architecture(),
+            "samples_per_s_per_mm2": self.samples_per_s_per_mm2,
         }
-        workloads = self.result.run.workloads
-        for workload, found, why in zip(workloads, self.point.results, self.explanations, strict=True):
+
+    def architecture(self) -> Row:
+        """Return the architecture's parameters."""
+        return architecture_row(self.architectures)
+
+    def placement(self) -> Row:
+        """Return the placements, which need no explanation; several workloads' columns carry their names."""
+        columns = (
+            _placement(workload, found)
+            for workload, found in zip(self.result.run.workloads, self.point.results, strict=True)
+        )
+        return self._prefixed(tuple(columns))
+
+    def breakdown(self) -> Row:
+        """Return what the explanations add: utilisation, memory, bottleneck, seconds by part."""
+        columns = []
+        for found, why in zip(self.point.results, self.explanations, strict=True):
             memory = max(stage.memory.total_bytes for stage in why.stages)
-            columns: Row = {
-                "step_s": found.placement.step_s,
-                "tokens_per_s": workload.tokens_per_step / found.placement.step_s,
+            loads = [stage.load_s for stage in why.stages]
+            row: Row = {
                 "mfu": why.mfu,
-                "tensor_parallel": found.option.tensor_parallel,
-                "data_parallel": found.placement.degrees.replicas,
-                "pipeline_stages": found.placement.degrees.stages,
-                "microbatch": found.option.microbatch,
-                "microbatches_per_replica": found.placement.degrees.microbatches,
-                "recompute": found.option.recompute,
-                "hbm_bytes": found.option.hbm_bytes,
                 "memory_bytes": memory,
                 "memory_slack_bytes": found.option.hbm_bytes - memory,
+                "stage_load_balance": sum(loads) / len(loads) / max(loads),
                 "bottleneck": why.bottleneck,
-                "proven_optimal": found.proven,
             }
-            columns.update({f"{part.replace(' ', '_')}_s": seconds for part, seconds in why.parts_s.items()})
-            prefix = f"{workload.name}." if len(workloads) > 1 else ""
-            row.update({prefix + key: value for key, value in columns.items()})
-        return row
+            row.update({part_column(part): seconds for part, seconds in why.parts_s.items()})
+            columns.append(row)
+        return self._prefixed(tuple(columns))
+
+    def row(self) -> Row:
+        """Return the whole design point in one flat row, SI units."""
+        return {**self.headline(), **self.architecture(), **self.placement(), **self.breakdown()}
+
+    def _prefixed(self, columns: tuple[Row, ...]) -> Row:
+        workloads = self.result.run.workloads
+        if len(workloads) == 1:
+            return columns[0]
+        return {
+            f"{workload.name}.{key}": value
+            for workload, row in zip(workloads, columns, strict=True)
+            for key, value in row.items()
+        }
+
+
+def part_column(part: str) -> str:
+    """Return the column of a part of the step: ``HBM`` is ``hbm_s``."""
+    return re.sub(r"\W+", "_", part).lower() + "_s"
+
+
+def _placement(workload: Workload, found: WorkloadResult) -> Row:
+    option, placement, degrees = found.option, found.placement, found.placement.degrees
+    return {
+        "step_s": placement.step_s,
+        "lower_step_s": found.lower_step_s,
+        "tokens_per_s": workload.tokens_per_step / placement.step_s,
+        "tensor_parallel": option.tensor_parallel,
+        "data_parallel": degrees.replicas,
+        "pipeline_stages": degrees.stages,
+        "accelerators_used": option.tensor_parallel * degrees.replicas * degrees.stages,
+        "microbatch": option.microbatch,
+        "microbatches_per_replica": degrees.microbatches,
+        "recompute": option.recompute,
+        "hbm_bytes": option.hbm_bytes,
+        "blocks_per_stage": " ".join(str(blocks) for blocks in placement.blocks),
+        "proven_optimal": found.proven,
+    }
+
+
+def architecture_row(archs: Architectures) -> Row:
+    """Return the parameters of a table of one row."""
+    return {
+        "clock_hz": float(archs.clock_hz[0]),
+        "tensor_units": int(archs.tensor_count[0]),
+        "tensor_rows": int(archs.tensor_rows[0]),
+        "tensor_cols": int(archs.tensor_cols[0]),
+        "vector_units": int(archs.vector_count[0]),
+        "vector_lanes": int(archs.vector_lanes[0]),
+        "global_buffer_bytes": int(archs.global_buffer_bytes[0]),
+        "global_buffer_bytes_per_s": float(archs.global_buffer_bytes_per_s[0]),
+        "hbm_bytes_per_s": float(archs.hbm_bytes_per_s[0]),
+        "hbm_stacks": int(archs.hbm_stacks[0]),
+    }
 
 
 def point_views(result: RunResult) -> list[PointView]:
     """Return the front, fastest first."""
     return [view(result, point) for point in result.outcome.front]
+
+
+def front_rows(result: RunResult) -> list[Row]:
+    """Return the front's rows that fit a terminal, fastest first."""
+    return [short_row(point.row()) for point in point_views(result)]
 
 
 def view(result: RunResult, point: Evaluated) -> PointView:
@@ -117,7 +186,31 @@ def baseline_view(result: RunResult) -> PointView | None:
     baseline = result.baseline
     if baseline is None or baseline.point is None:
         return None
-    return PointView(result=result, point=baseline.point, architectures=baseline.architectures, label=baseline.name)
+    return PointView(
+        result=result,
+        point=baseline.point,
+        architectures=baseline.architectures,
+        label=baseline.name,
+        is_baseline=True,
+    )
+
+
+def fate_row(result: RunResult, architecture: int) -> Row:
+    """Return what became of an architecture, evaluated or not, with its bound, what dominates it, or the reason."""
+    outcome = result.outcome
+    fate = Fate(int(outcome.fate[architecture]))
+    by = int(outcome.by[architecture])
+    bound = float(outcome.bound_seconds_per_sample[architecture])
+    one = result.architectures.take(slice(architecture, architecture + 1))
+    return {
+        "id": architecture,
+        "fate": fate.name.lower(),
+        "area_mm2": float(one.area_mm2[0]),
+        "bound_throughput_samples_per_s": 1 / bound if 0 < bound < float("inf") else None,
+        "dominated_by": by if by >= 0 else None,
+        "reason": outcome.reasons.get(architecture),
+        **architecture_row(one),
+    }
 
 
 def short_row(row: Row) -> Row:

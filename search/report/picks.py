@@ -7,6 +7,9 @@ import numpy as np
 
 from archplace.search.tables import PointView
 
+_ON_THE_LINE = 1e-9
+"""Distance from the straight line, as a share of the front's extent, up to which a front has no knee."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pick:
@@ -17,11 +20,30 @@ class Pick:
     point: PointView
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What a point has more (or, negative, less) than the baseline, as a share of the baseline's."""
+
+    throughput: float
+    area: float
+    throughput_per_area: float
+
+
+def difference(point: PointView, baseline: PointView) -> Difference:
+    """Return how ``point`` differs from ``baseline``: 0.25 is a quarter more."""
+    return Difference(
+        throughput=point.samples_per_s / baseline.samples_per_s - 1,
+        area=point.area_mm2 / baseline.area_mm2 - 1,
+        throughput_per_area=point.samples_per_s_per_mm2 / baseline.samples_per_s_per_mm2 - 1,
+    )
+
+
 def picks(front: Sequence[PointView], baseline: PointView | None) -> tuple[Pick, ...]:
     """Return three to five picks of ``front`` (fastest first); none for an empty front.
 
-    Fastest, best throughput per area, knee (farthest from the straight line between the ends, in units of the front's
-    extent), smallest, and the fastest that is no larger than the baseline.
+    Fastest, best throughput per area, knee (farthest above the straight line between the ends, in units of the front's
+    extent; none where no point lies above it), smallest, and the fastest that is no larger than the baseline. One
+    point may be several picks.
     """
     if not front:
         return ()
@@ -30,15 +52,16 @@ def picks(front: Sequence[PointView], baseline: PointView | None) -> tuple[Pick,
         Pick(
             name="Best per area",
             why="the most throughput per mm²",
-            point=max(front, key=lambda point: point.samples_per_s / point.area_mm2),
+            point=max(front, key=lambda point: point.samples_per_s_per_mm2),
         ),
     ]
-    if len(front) > 2:
+    knee = _knee(front)
+    if knee is not None:
         found.append(
             Pick(
                 name="Knee",
                 why="beyond it, more area buys the least throughput for what it costs",
-                point=front[_knee(front)],
+                point=front[knee],
             )
         )
     found.append(
@@ -57,9 +80,19 @@ def picks(front: Sequence[PointView], baseline: PointView | None) -> tuple[Pick,
     return tuple(found)
 
 
-def _knee(front: Sequence[PointView]) -> int:
+def by_point(found: Sequence[Pick]) -> tuple[tuple[Pick, ...], ...]:
+    """Return the picks grouped by the point they name, in the order in which the points first come."""
+    groups: dict[int | str, list[Pick]] = {}
+    for pick in found:
+        groups.setdefault(pick.point.id, []).append(pick)
+    return tuple(tuple(group) for group in groups.values())
+
+
+def _knee(front: Sequence[PointView]) -> int | None:
     area = np.array([point.area_mm2 for point in front])
     speed = np.array([point.samples_per_s for point in front])
-    x = (area - area.min()) / max(float(np.ptp(area)), 1e-300)
-    y = (speed - speed.min()) / max(float(np.ptp(speed)), 1e-300)
-    return int(np.argmax(y - x))
+    if np.ptp(area) == 0 or np.ptp(speed) == 0:
+        return None
+    above = (speed - speed.min()) / np.ptp(speed) - (area - area.min()) / np.ptp(area)
+    farthest = int(np.argmax(above))
+    return farthest if above[farthest] > _ON_THE_LINE else None

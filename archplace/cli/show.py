@@ -1,0 +1,103 @@
+"""``archplace show DIR [ID]``: print the front of a run, or one design point."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, ConfigError
+from archplace.cli._output import Row, add_format, print_rows
+from archplace.search.explore import Fate
+from archplace.search.report.design import design_document
+from archplace.search.report.text import design_text, fate_text
+from archplace.search.run import RunResult, open_result
+from archplace.search.tables import BASELINE, PointView, baseline_view, fate_row, front_rows, point_views, view
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a finished run")
+    parser.add_argument(
+        "id",
+        metavar="ID",
+        nargs="?",
+        help=f"number of an architecture, or '{BASELINE}' (default: list the front, fastest first)",
+    )
+    add_format(parser)
+    parser.epilog = (
+        "JSON, YAML and CSV carry every metric in SI units (shares as fractions of one); the table rounds. An "
+        "architecture that was not evaluated is shown with its fate, its bound, and the design that dominates it or "
+        "the reason why it is infeasible."
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the front, or the design that was asked for."""
+    result = open_result(arguments.folder)
+    if arguments.id is None:
+        return _list(result, arguments.format)
+    if arguments.id == BASELINE:
+        _print_point(_baseline(result), arguments.format)
+        return EXIT_DONE
+    architecture = _architecture(result, arguments.id)
+    point = result.outcome.points.get(architecture)
+    if point is not None and result.outcome.fate[architecture] in (Fate.FRONT, Fate.DOMINATED):
+        _print_point(view(result, point), arguments.format)
+    elif arguments.format == "table":
+        print(fate_text(fate_row(result, architecture)))
+    else:
+        _print_document(fate_row(result, architecture), arguments.format)
+    return EXIT_DONE
+
+
+def _list(result: RunResult, style: str) -> int:
+    if not result.outcome.front:
+        reasons = [*result.outcome.option_reasons.values(), *result.outcome.reasons.values()]
+        example = f"; for example: {reasons[0]}" if reasons else ""
+        print(f"archplace: the front is empty: nothing is feasible{example}", file=sys.stderr)
+        if style in ("json", "yaml"):
+            print_rows([], style)
+        return EXIT_INFEASIBLE
+    rows = front_rows(result) if style == "table" else [point.row() for point in point_views(result)]
+    print_rows(rows, style)
+    return EXIT_DONE
+
+
+def _architecture(result: RunResult, text: str) -> int:
+    count = len(result.architectures)
+    allowed = f"allowed are 0 to {count - 1}" + (f" and '{BASELINE}'" if result.baseline is not None else "")
+    if not (text.isascii() and text.isdigit()) or int(text) >= count:
+        raise ConfigError(f"ID: found {text!r}; {allowed}; list the front with: archplace show DIR")
+    return int(text)
+
+
+def _baseline(result: RunResult) -> PointView:
+    if result.baseline is None:
+        raise ConfigError("ID: found 'baseline', but the run names none; add the key 'baseline' to the run file")
+    point = baseline_view(result)
+    if point is None:
+        raise ConfigError(f"ID: the baseline {result.baseline.name} has no design point: {result.baseline.reason}")
+    return point
+
+
+def _print_point(point: PointView, style: str) -> None:
+    baseline = baseline_view(point.result)
+    if style == "csv":
+        print_rows([point.row()], style)
+    elif style == "table":
+        print(design_text(design_document(point, baseline)))
+    else:
+        _print_document(design_document(point, baseline), style)
+
+
+def _print_document(document: Row | Mapping[str, object], style: str) -> None:
+    """Print one thing: unlike a listing, JSON and YAML are an object, not a list of one."""
+    if style == "csv":
+        print_rows([document], style)
+    elif style == "json":
+        print(json.dumps(document, indent=1, allow_nan=False))
+    else:
+        yaml.safe_dump(dict(document), sys.stdout, sort_keys=False, allow_unicode=True)

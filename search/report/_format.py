@@ -1,0 +1,97 @@
+"""Numbers and column names as people read them; the machine-readable files keep SI units and full precision."""
+
+import math
+
+_SPECIAL = {
+    "id": ("design", 1.0),
+    "throughput_samples_per_s": ("throughput (samples/s)", 1.0),
+    "bound_throughput_samples_per_s": ("bound of throughput (samples/s)", 1.0),
+    "samples_per_s_per_mm2": ("samples/s per mm²", 1.0),
+    "lower_step_s": ("lower bound of step (s)", 1.0),
+    "tokens_per_s": ("tokens/s", 1.0),
+    "mfu": ("MFU (%)", 100.0),
+    "stage_load_balance": ("mean / largest stage load (%)", 100.0),
+    "global_buffer_bytes": ("global buffer (MiB)", 2.0**-20),
+}
+_SUFFIXES = (
+    ("_bytes_per_s", "GB/s", 1e-9),
+    ("_bytes", "GB", 1e-9),
+    ("_mm2", "mm²", 1.0),
+    ("_hz", "GHz", 1e-9),
+    ("_s", "s", 1.0),
+)
+_ABBREVIATIONS = ("HBM",)
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Return ``value`` with ``digits`` significant digits; from 1000 on in whole numbers with separators."""
+    if not math.isfinite(value):
+        return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def seconds(value: float) -> str:
+    """Return a time in the unit that suits it."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if value * scale >= 1:
+            return f"{number(value * scale)} {unit}"
+    return f"{number(value * 1e6)} µs"
+
+
+def gigabytes(value: float) -> str:
+    """Return bytes in GB (10⁹ bytes)."""
+    return f"{number(value / 1e9)} GB"
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent."""
+    return f"{share * 100:.1f} %"
+
+
+def signed_percent(share: float) -> str:
+    """Return a difference in per cent with its sign."""
+    return f"{share * 100:+,.1f} %".replace("-", "−")
+
+
+def count(amount: int, noun: str, plural: str | None = None) -> str:
+    """Return ``1 design``, ``2,000 designs``."""
+    return f"{amount:,} {noun if amount == 1 else plural or noun + 's'}"
+
+
+def heading(column: str) -> str:
+    """Return a column's name with its unit in words; a workload's prefix stays in front."""
+    label, _ = _column(column)
+    return label
+
+
+def cell(column: str, value: object) -> str:
+    """Return a column's value in the unit of its heading."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        scale = _column(column)[1]
+        return str(value) if column == "id" else number(value * scale if scale != 1 else value)
+    return str(value)
+
+
+def _column(column: str) -> tuple[str, float]:
+    prefix, _, key = column.rpartition(".")
+    front = f"{prefix}: " if prefix else ""
+    if key in _SPECIAL:
+        label, scale = _SPECIAL[key]
+        return front + label, scale
+    for suffix, unit, scale in _SUFFIXES:
+        if key.endswith(suffix):
+            return f"{front}{_words(key.removesuffix(suffix))} ({unit})", scale
+    return front + _words(key), 1.0
+
+
+def _words(key: str) -> str:
+    words = key.replace("_", " ")
+    for short in _ABBREVIATIONS:
+        words = " ".join(short if word == short.lower() else word for word in words.split(" "))
+    return words

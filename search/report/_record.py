@@ -1,0 +1,217 @@
+"""The cards of record: what was explored and what not, health checks, the table of the front, inputs."""
+
+from collections.abc import Sequence
+
+from archplace import __version__
+from archplace.search.report._card import card, empty, facts
+from archplace.search.report._format import cell, count, gigabytes, heading, number, percent, seconds
+from archplace.search.report._html import Html, element, table
+from archplace.search.report.contents import CAVEAT, Contents, front_rows
+from archplace.search.report.health import Level
+from archplace.search.report.summary import ReasonGroup
+
+_SUBJECTS = 12
+"""Examples named per reason before the rest is only counted."""
+_LEVEL_WORDS = {Level.ATTENTION: "Look at this", Level.NOTE: "Note", Level.GOOD: "Good"}
+
+
+def header(contents: Contents) -> list[Html]:
+    """Return what was run, and on what."""
+    run, choices = contents.result.run, contents.result.run.choices
+    names = ", ".join(workload.name for workload in run.workloads)
+    workloads = [
+        f"{workload.name}: {workload.model.name}, {count(workload.sequence_length, 'token')} per sequence, "
+        f"{count(workload.global_batch, 'sequence')} per step, {workload.precision}, {workload.optimizer}"
+        for workload in run.workloads
+    ]
+    hbm = "each architecture's own" if choices.hbm_bytes is None else ", ".join(map(gigabytes, choices.hbm_bytes))
+    budgets = [
+        f"area at most {number(choices.max_area_mm2)} mm²" if choices.max_area_mm2 is not None else "",
+        f"step at most {seconds(choices.max_step_s)}" if choices.max_step_s is not None else "",
+    ]
+    recompute = {(False, True): "on and off", (False,): "off", (True,): "on"}[tuple(sorted(choices.recompute))]
+    return [
+        element("h1", f"{names} on {choices.accelerators:,} accelerators of the space {run.space_name}"),
+        element(
+            "p",
+            f"{count(contents.counts.architectures, 'architecture')} searched together with the placement of the job; "
+            f"{count(len(contents.front), 'is', 'are')} on the Pareto front of throughput and area.",
+            class_="lead",
+        ),
+        element("p", CAVEAT, class_="caveat"),
+        element("p", f"archplace {__version__}, inputs ", element("code", run.digest[:16]), class_="lead"),
+        element(
+            "details",
+            element("summary", "What was run, with which inputs"),
+            facts(
+                ("Run", run.name),
+                ("Workloads" if len(workloads) > 1 else "Workload", "; ".join(workloads)),
+                ("Design space", f"{run.space_name} ({count(contents.counts.raw, 'raw combination')})"),
+                ("Cluster", f"{run.cluster.name}, {count(run.cluster.size, 'device')}"),
+                ("Tensor-parallel widths", ", ".join(map(str, choices.tensor_parallel))),
+                ("Microbatches", ", ".join(map(str, choices.microbatch))),
+                ("HBM capacities", hbm),
+                ("Recomputation", recompute),
+                ("Budgets", "; ".join(filter(None, budgets)) or "none beyond the space's own"),
+                ("Objectives", "throughput (more is better), area (less is better)"),
+                ("Solver and limits", contents.solver),
+                ("archplace", __version__),
+                ("Hash of all inputs", element("code", run.digest)),
+            ),
+            table(
+                "Content hashes of the inputs (SHA-256)",
+                ("input", "hash"),
+                list(run.inputs.items()),
+            ),
+        ),
+    ]
+
+
+def explored_card(contents: Contents) -> Html:
+    """Return counts by fate and reasons."""
+    counts = contents.counts
+    rows = [
+        ("raw combinations", counts.raw, "of the space's parameters"),
+        ("architectures", counts.architectures, "within the space's own area budget and constraints"),
+        ("on the front", counts.front, "evaluated exactly; nothing in the space is better"),
+        ("dominated", counts.dominated, "evaluated exactly; a design on the front is better"),
+        (
+            "pruned by their bound",
+            counts.pruned,
+            "not evaluated: a design on the front beats even the best that bounds allow; the store says which",
+        ),
+        ("infeasible", counts.infeasible, "no placement fits, or over a budget of the run"),
+    ]
+    shares = [
+        (name, f"{value:,}", "" if name == "raw combinations" else percent(value / max(counts.architectures, 1)), text)
+        for name, value, text in rows
+    ]
+    return card(
+        "explored",
+        "What was explored",
+        "Front, dominated, pruned and infeasible add up to the architectures: each has exactly one fate.",
+        table("Architectures by fate", ("fate", "count", "share", "meaning"), shares, numeric=(1, 2)),
+        element("h3", "What was not explored"),
+        element("p", counts.not_explored),
+        element("h3", "Infeasible placement options"),
+        _reasons(
+            contents.option_reasons,
+            "Placement options that no architecture of the space can use, by reason",
+            "Every placement option fits in memory and suits the model.",
+        ),
+        element("h3", "Infeasible architectures"),
+        _reasons(contents.architecture_reasons, "Architectures without a placement, by reason", "There are none."),
+    )
+
+
+def _reasons(groups: Sequence[ReasonGroup], caption: str, none: str) -> Html:
+    if not groups:
+        return empty(none)
+    rows = []
+    for group in groups:
+        more = group.count - _SUBJECTS
+        who = "; ".join(group.subjects[:_SUBJECTS]) + (f"; and {more:,} more" if more > 0 else "")
+        rows.append((group.reason, f"{group.count:,}", who))
+    return table(caption, ("reason", "count", "which"), rows, numeric=(1,))
+
+
+def health_card(contents: Contents) -> Html:
+    """Return the health checks."""
+    findings = [
+        element(
+            "li",
+            element("span", _LEVEL_WORDS[finding.level], class_=f"level {finding.level}"),
+            element("p", element("b", finding.title), ". ", finding.text),
+            class_="finding",
+        )
+        for finding in contents.findings
+    ]
+    return card(
+        "health",
+        "Health checks",
+        "What to know before believing the front or repeating the search; the first entries deserve a look.",
+        element("ul", findings, class_="findings"),
+    )
+
+
+def table_card(contents: Contents) -> Html:
+    """Return the front as a table that can be sorted and filtered."""
+    title = "All designs on the front"
+    how = (
+        "One row per design with every metric; a heading sorts, the box filters (all words must occur in a row), a "
+        "design's number shows it beside the plot."
+    )
+    rows = front_rows(contents)
+    if not rows:
+        return card("designs", title, how, empty("The front is empty: see the answer above."))
+    columns = list(rows[0])
+    same = [column for column in columns if len(rows) > 1 and len({row[column] for row in rows}) == 1]
+    shown = [column for column in columns if column not in same]
+    head = [
+        element(
+            "th",
+            element("button", heading(column), type="button"),
+            scope="col",
+            aria_sort="none",
+            class_="number" if _is_number(rows[0][column]) else None,
+        )
+        for column in shown
+    ]
+    body = []
+    for row in rows:
+        number_cell = element(
+            "th",
+            element("button", str(row["id"]), class_="point", type="button", data_select=str(row["id"])),
+            scope="row",
+            data_value=str(row["id"]),
+        )
+        cells = [
+            element(
+                "td",
+                cell(column, row[column]),
+                class_="number" if _is_number(row[column]) else None,
+                data_value=_raw(row[column]),
+            )
+            for column in shown
+            if column != "id"
+        ]
+        body.append(element("tr", number_cell, *cells, data_id=str(row["id"])))
+    shared = [(heading(column), cell(column, rows[0][column])) for column in same]
+    whole = element(
+        "table",
+        element("caption", "Designs on the Pareto front, fastest first"),
+        element("thead", element("tr", head)),
+        element("tbody", body),
+    )
+    return card(
+        "designs",
+        title,
+        how,
+        element("details", element("summary", f"{count(len(shared), 'metric')} the same for all"), facts(*shared))
+        if shared
+        else None,
+        element(
+            "div",
+            element("label", "Filter", for_="filter"),
+            element("input", type="search", id="filter", placeholder="such as: 128 recompute"),
+            element("span", "", id="table-status", role="status", class_="lead"),
+            class_="controls",
+        ),
+        element("div", whole, id="front-table", tabindex=0, role="region", aria_label="Designs on the Pareto front"),
+        element(
+            "p",
+            "The same rows with full precision and SI units: ",
+            element("code", "front.csv"),
+            " and ",
+            element("code", "front.json"),
+            " beside this file.",
+        ),
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _raw(value: object) -> str | None:
+    return repr(value) if _is_number(value) else None

@@ -1,0 +1,62 @@
+"""Colours that differ for every kind of colour vision (Okabe and Ito, "Color Universal Design", 2008), and layout."""
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, LIGHT_GREY = "#8C8C8C", "#BDBDBD"
+
+PART_STYLE: dict[str, tuple[str, str]] = {
+    "tensor compute": (BLUE, ""),
+    "vector compute": (SKY, ""),
+    "on-chip memory": (YELLOW, ""),
+    "HBM": (ORANGE, ""),
+    "fill and drain": (PURPLE, ""),
+    "tensor-parallel communication": (GREEN, ""),
+    "pipeline transfers": (GREEN, "/"),
+    "pipeline bubble": (LIGHT_GREY, ""),
+    "gradient synchronisation": (VERMILLION, ""),
+    "optimizer step": (GREY, "x"),
+}
+"""Part of a step to (colour, pattern): ten parts share eight colours and two greys, told apart by pattern."""
+
+MEMORY_STYLE: dict[str, str] = {
+    "weights": BLUE,
+    "gradients": SKY,
+    "optimizer": ORANGE,
+    "activations": GREEN,
+}
+
+FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif", "size": 13}
+
+AXIS: dict[str, object] = {"zeroline": False, "title": {"font": {"size": 13}, "standoff": 8}}
+LEGEND: dict[str, object] = {
+    "orientation": "h",
+    "yref": "container",
+    "y": 0,
+    "yanchor": "bottom",
+    "x": 0,
+    "traceorder": "normal",
+    "title": {"font": {"size": 13}},
+}
+"""Below the figure; the bottom margin keeps it clear of the axis."""
+
+LAYOUT: dict[str, object] = {
+    "template": "none",
+    "font": FONT,
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
+    "hoverlabel": {"align": "left"},
+    "separators": ".,",
+    "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": LIGHT_GREY, "activecolor": GREY},
+}
+"""What all figures share; the page sets text and grid colours for light, dark and print."""
+
+
+def plain(text: str) -> str:
+    """Return ``text`` for a figure, whose labels would take some HTML for markup."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def filled(part: str) -> dict[str, object]:
+    """Return the marker of a part of the step."""
+    colour, pattern = PART_STYLE[part]
+    return {"color": colour, "pattern": {"shape": pattern, "bgcolor": colour, "fgcolor": "#FFFFFF", "size": 6}}

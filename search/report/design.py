@@ -1,0 +1,77 @@
+"""One design point as a document: architecture, placement, metrics, breakdown, memory, difference to the baseline."""
+
+from archplace.search.explain import Explanation
+from archplace.search.explore import Fate, WorkloadResult
+from archplace.search.report.picks import difference
+from archplace.search.tables import PointView, Row
+from archplace.workloads import Workload
+
+
+def design_document(point: PointView, baseline: PointView | None) -> Row:
+    """Return everything about an evaluated point, nested; SI units in the keys, shares as fractions of one."""
+    result = point.result
+    document: Row = {"name": point.label, **point.headline()}
+    if not point.is_baseline:
+        architecture = point.point.architecture
+        by = int(result.outcome.by[architecture])
+        document["fate"] = Fate(int(result.outcome.fate[architecture])).name.lower()
+        document["dominated_by"] = by if by >= 0 else None
+    document["architecture"] = point.architecture()
+    document["workloads"] = [
+        _workload(workload, found, why)
+        for workload, found, why in zip(result.run.workloads, point.point.results, point.explanations, strict=True)
+    ]
+    document["difference_to_baseline"] = difference_row(point, baseline)
+    return document
+
+
+def difference_row(point: PointView, baseline: PointView | None) -> Row | None:
+    """Return what ``point`` has more than the baseline, as fractions; None without a baseline, and for itself."""
+    if baseline is None or point.is_baseline:
+        return None
+    more = difference(point, baseline)
+    return {
+        "baseline": baseline.label,
+        "throughput": more.throughput,
+        "area": more.area,
+        "throughput_per_area": more.throughput_per_area,
+    }
+
+
+def _workload(workload: Workload, found: WorkloadResult, why: Explanation) -> Row:
+    option, placement, degrees = found.option, found.placement, found.placement.degrees
+    return {
+        "workload": workload.name,
+        "step_s": placement.step_s,
+        "lower_step_s": found.lower_step_s,
+        "samples_per_s": workload.global_batch / placement.step_s,
+        "tokens_per_s": workload.tokens_per_step / placement.step_s,
+        "mfu": why.mfu,
+        "bottleneck": why.bottleneck,
+        "proven_optimal": found.proven,
+        "placement": {
+            "tensor_parallel": option.tensor_parallel,
+            "data_parallel": degrees.replicas,
+            "pipeline_stages": degrees.stages,
+            "accelerators_used": option.tensor_parallel * degrees.replicas * degrees.stages,
+            "microbatch": option.microbatch,
+            "microbatches_per_replica": degrees.microbatches,
+            "recompute": option.recompute,
+            "hbm_bytes": option.hbm_bytes,
+        },
+        "parts_s": dict(why.parts_s),
+        "stages": [
+            {
+                "stage": number,
+                "layers": stage.layers,
+                "devices": option.tensor_parallel * degrees.replicas,
+                "load_s": stage.load_s,
+                "weights_bytes": stage.memory.weights_bytes,
+                "gradients_bytes": stage.memory.gradients_bytes,
+                "optimizer_bytes": stage.memory.optimizer_bytes,
+                "activations_bytes": stage.memory.activations_bytes,
+                "memory_bytes": stage.memory.total_bytes,
+            }
+            for number, stage in enumerate(why.stages, start=1)
+        ],
+    }

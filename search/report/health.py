@@ -1,0 +1,192 @@
+"""Health checks of a run in words: what an architect should know before believing or repeating it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from archplace.search.explore import WorkloadResult
+from archplace.search.report._format import cell, count, gigabytes, heading, percent
+from archplace.search.report.summary import Counts, ReasonGroup
+from archplace.search.run import RunResult
+from archplace.search.tables import PointView, architecture_row
+
+PINNED_SHARE = 0.8
+"""Share of the front at one end of a parameter's range from which on the range is called too narrow."""
+MOST_SHARE = 0.5
+"""Share of all from which on one reason is said to reject most."""
+
+
+class Level(StrEnum):
+    """How much a finding matters."""
+
+    GOOD = "good"
+    NOTE = "note"
+    ATTENTION = "attention"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding: what was checked, what was found, and what could be done."""
+
+    level: Level
+    title: str
+    text: str
+
+
+def health(
+    result: RunResult,
+    front: Sequence[PointView],
+    counts: Counts,
+    option_reasons: Sequence[ReasonGroup],
+    architecture_reasons: Sequence[ReasonGroup],
+) -> tuple[Finding, ...]:
+    """Return the findings about a run; those that ask for attention first."""
+    found = [
+        *_rejections(
+            "placement options", sum(group.count for group in option_reasons), _options(result), option_reasons
+        ),
+        *_rejections("architectures", counts.infeasible, counts.architectures, architecture_reasons),
+    ]
+    if front:
+        found += [
+            *_pinned(result, front),
+            _ties(front),
+            _proofs(front),
+            *_capacity(result, front),
+            *_unused(result, front),
+        ]
+    order = [Level.ATTENTION, Level.NOTE, Level.GOOD]
+    return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
+
+
+def _options(result: RunResult) -> int:
+    """Return how many placement options the run offers, counted as its reasons are.
+
+    A width and microbatch that the model refuses is one reason for all its HBM capacities and recomputation choices.
+    """
+    choices = result.run.choices
+    each = len(choices.recompute) * len(choices.hbm_bytes or set(result.architectures.hbm_bytes.tolist()))
+    refused = sum("HBM" not in option for option in result.outcome.option_reasons)
+    pairs = len(choices.tensor_parallel) * len(choices.microbatch) * len(result.run.workloads)
+    return (pairs - refused) * each + refused
+
+
+def _rejections(what: str, rejected: int, total: int, groups: Sequence[ReasonGroup]) -> list[Finding]:
+    if not rejected:
+        return [Finding(level=Level.GOOD, title=f"No {what} rejected", text=f"All {total:,} {what} are feasible.")]
+    largest = groups[0]
+    if largest.count < MOST_SHARE * total:
+        text = f"{rejected:,} of {total:,} {what} are infeasible; no single reason rejects most of them."
+        return [Finding(level=Level.GOOD, title=f"Rejected {what}", text=text)]
+    text = (
+        f"One reason rejects {largest.count:,} of {total:,} {what} ({percent(largest.count / total)}): "
+        f"{largest.reason}. If that constraint is softer than it looks, the front may move."
+    )
+    return [Finding(level=Level.ATTENTION, title=f"One constraint rejects most {what}", text=text)]
+
+
+def _pinned(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
+    """Find parameters that most of the front holds at an end of what the space offers."""
+    found = []
+    archs = result.architectures
+    indices = np.array([point.point.architecture for point in front], dtype=np.int64)
+    columns = {
+        "clock_hz": archs.clock_hz,
+        "tensor_units": archs.tensor_count,
+        "tensor_rows": archs.tensor_rows,
+        "tensor_cols": archs.tensor_cols,
+        "vector_units": archs.vector_count,
+        "vector_lanes": archs.vector_lanes,
+        "global_buffer_bytes": archs.global_buffer_bytes,
+        "global_buffer_bytes_per_s": archs.global_buffer_bytes_per_s,
+        "hbm_bytes_per_s": archs.hbm_bytes_per_s,
+        "hbm_stacks": archs.hbm_stacks,
+    }
+    assert columns.keys() == architecture_row(archs.take(slice(0, 1))).keys()
+    for column, values in columns.items():
+        low, high = values.min(), values.max()
+        if low == high:
+            continue
+        for end, word in ((low, "bottom"), (high, "top")):
+            held = int((values[indices] == end).sum())
+            if held >= PINNED_SHARE * len(front):
+                value = cell(column, end.item())
+                text = (
+                    f"{held} of {count(len(front), 'front design')} sit at the {word} of the space's range, {value}. "
+                    "The best value may lie outside: widen the range and search again."
+                )
+                found.append(Finding(level=Level.ATTENTION, title=f"{heading(column)} is pinned", text=text))
+    if not found:
+        text = f"No parameter is at an end of its range on {PINNED_SHARE:.0%} or more of the front."
+        found.append(Finding(level=Level.GOOD, title="No parameter pinned", text=text))
+    return found
+
+
+def _ties(front: Sequence[PointView]) -> Finding:
+    groups: dict[tuple[float, float], list[str]] = {}
+    for point in front:
+        groups.setdefault((point.samples_per_s, point.area_mm2), []).append(str(point.id))
+    ties = [group for group in groups.values() if len(group) > 1]
+    if not ties:
+        return Finding(level=Level.GOOD, title="No ties", text="No two designs on the front have equal objectives.")
+    examples = "; ".join(" = ".join(group[:4]) + (" = …" if len(group) > 4 else "") for group in ties[:3])
+    text = (
+        f"{sum(len(group) for group in ties)} designs on the front share their throughput and area with another one "
+        f"({examples}{'; …' if len(ties) > 3 else ''}): choose among them by what the objectives leave out."
+    )
+    return Finding(level=Level.NOTE, title="Ties on the front", text=text)
+
+
+def _proofs(front: Sequence[PointView]) -> Finding:
+    unproven = [str(point.id) for point in front if not point.proven]
+    if not unproven:
+        text = "Every design on the front is proven to be placed and scheduled optimally under the cost formulas."
+        return Finding(level=Level.GOOD, title="Schedules proven", text=text)
+    widest = max(1 - point.point.lower_seconds_per_sample / point.point.seconds_per_sample for point in front)
+    listed = ", ".join(unproven[:6]) + (", …" if len(unproven) > 6 else "")
+    text = (
+        f"{count(len(unproven), 'front design')} ({listed}) rest on a schedule that the solver did not prove optimal "
+        f"within its limit. None can be faster than shown by more than {percent(widest)} of its step time."
+    )
+    return Finding(level=Level.ATTENTION, title="Schedules without proof", text=text)
+
+
+def _capacity(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
+    capacities = result.run.choices.hbm_bytes
+    if capacities is None or len(capacities) < 2:
+        return []
+    least = min(capacities)
+    used = [found.option.hbm_bytes for point in front for found in point.point.results]
+    larger = sum(capacity > least for capacity in used)
+    if larger:
+        text = f"{larger} of {count(len(used), 'placement')} on the front take more than {gigabytes(least)} of HBM."
+        return [Finding(level=Level.NOTE, title="HBM capacity matters", text=text)]
+    text = (
+        f"Every design on the front takes the least HBM that was offered, {gigabytes(least)}: more capacity buys no "
+        "throughput here. Offer less to see where it begins to bind."
+    )
+    return [Finding(level=Level.NOTE, title="HBM capacity never binds", text=text)]
+
+
+def _unused(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
+    choices = result.run.choices
+    results = [found for point in front for found in point.point.results]
+
+    def missing(offered: Sequence[int], used: Callable[[WorkloadResult], int]) -> list[int]:
+        taken = {used(found) for found in results}
+        return [value for value in offered if value not in taken]
+
+    unused = {
+        "tensor-parallel width": [str(v) for v in missing(choices.tensor_parallel, lambda r: r.option.tensor_parallel)],
+        "microbatch": [str(v) for v in missing(choices.microbatch, lambda r: r.option.microbatch)],
+        "recompute": ["on" if v else "off" for v in missing(choices.recompute, lambda r: r.option.recompute)],
+        "HBM": [gigabytes(v) for v in missing(choices.hbm_bytes or (), lambda r: r.option.hbm_bytes)],
+    }
+    words = "; ".join(f"{name} {', '.join(values)}" for name, values in unused.items() if values)
+    if not words:
+        text = "Every offered tensor-parallel width, microbatch, HBM capacity and recomputation choice is on the front."
+        return [Finding(level=Level.GOOD, title="All options used", text=text)]
+    text = f"Offered, but best on no design of the front: {words}. Leaving them out would make the search smaller."
+    return [Finding(level=Level.NOTE, title="Options never used", text=text)]

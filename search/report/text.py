@@ -1,0 +1,124 @@
+"""A design point as text for a terminal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from archplace.search.report._format import cell, gigabytes, heading, number, percent, seconds, signed_percent
+
+_SHORTEST_BAR_SHARE = 1e-4
+_BAR_WIDTH = 30
+
+
+def design_text(document: Mapping[str, object]) -> str:
+    """Return the text of :func:`~archplace.search.report.design.design_document`: sections of aligned lines."""
+    fate = document.get("fate")
+    title = str(document["name"])
+    if fate == "front":
+        title += ": on the front"
+    elif fate is not None:
+        title += f": {fate}"
+        if document["dominated_by"] is not None:
+            title += f" by design {document['dominated_by']}"
+    lines = [title, ""]
+    lines += _pairs(
+        (heading(key), cell(key, document[key]))
+        for key in ("throughput_samples_per_s", "area_mm2", "samples_per_s_per_mm2")
+    )
+    more = document["difference_to_baseline"]
+    if isinstance(more, Mapping):
+        words = ", ".join(
+            f"{name.replace('_', ' ')} {signed_percent(more[name])}"
+            for name in ("throughput", "area", "throughput_per_area")
+        )
+        lines += ["", f"Compared with {more['baseline']}: {words}"]
+    architecture = document["architecture"]
+    assert isinstance(architecture, Mapping)
+    lines += ["", "Architecture", *_pairs((heading(key), cell(key, value)) for key, value in architecture.items())]
+    workloads = document["workloads"]
+    assert isinstance(workloads, Sequence)
+    for workload in workloads:
+        lines += ["", *_workload(workload)]
+    return "\n".join(lines)
+
+
+def fate_text(row: Mapping[str, object]) -> str:
+    """Return the text of :func:`~archplace.search.tables.fate_row`, for an architecture that was not evaluated."""
+    fate, by = row["fate"], row["dominated_by"]
+    bound = row["bound_throughput_samples_per_s"]
+    lines = [f"design {row['id']}: {fate}", ""]
+    if fate == "pruned":
+        assert isinstance(bound, float)
+        lines.append(
+            f"Not evaluated: no placement can give it more than {number(bound)} samples/s, and design {by} has at "
+            "least that on no more area, one of them better."
+        )
+    elif row["reason"] is not None:
+        lines.append(f"Infeasible: {row['reason']}")
+    else:
+        lines.append("No fate yet: the run was stopped early.")
+    rest = {key: value for key, value in row.items() if key not in ("id", "fate", "dominated_by", "reason")}
+    lines += ["", "Architecture", *_pairs((heading(key), cell(key, value)) for key, value in rest.items())]
+    if by is not None:
+        lines += ["", f"next: archplace show DIR {by}"]
+    return "\n".join(lines)
+
+
+def _workload(document: Mapping[str, object]) -> list[str]:
+    placement, parts, stages = document["placement"], document["parts_s"], document["stages"]
+    assert isinstance(placement, Mapping)
+    assert isinstance(parts, Mapping)
+    assert isinstance(stages, Sequence)
+    total = sum(parts.values())
+    shown = {part: value for part, value in parts.items() if value > _SHORTEST_BAR_SHARE * total}
+    keys = ("step_s", "lower_step_s", "samples_per_s", "tokens_per_s", "mfu", "bottleneck", "proven_optimal")
+    capacity = placement["hbm_bytes"]
+    table = [
+        ("stage", "layers", "devices", "load", "weights", "gradients", "optimizer", "activations", "total", "of HBM")
+    ]
+    for stage in stages:
+        bytes_ = [stage[f"{name}_bytes"] for name in ("weights", "gradients", "optimizer", "activations", "memory")]
+        table.append(
+            (
+                str(stage["stage"]),
+                stage["layers"],
+                str(stage["devices"]),
+                seconds(stage["load_s"]),
+                *(number(value / 1e9) for value in bytes_),
+                percent(stage["memory_bytes"] / capacity),
+            )
+        )
+    return [
+        f"Workload {document['workload']}",
+        *_pairs((heading(key), cell(key, document[key])) for key in keys),
+        "",
+        "Placement",
+        *_pairs((heading(key), cell(key, value)) for key, value in placement.items()),
+        "",
+        f"Time of a step: {seconds(total)}",
+        *_aligned(
+            [
+                (part, seconds(value), percent(value / total), "█" * round(_BAR_WIDTH * value / total))
+                for part, value in shown.items()
+            ],
+            left={0, 3},
+        ),
+        "",
+        f"Memory per device by stage (GB), HBM {gigabytes(capacity)}",
+        *_aligned(table, left={1}),
+    ]
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    return _aligned(list(pairs), left={0, 1})
+
+
+def _aligned(rows: Sequence[Sequence[str]], *, left: set[int]) -> list[str]:
+    """Return rows as lines with aligned columns: those in ``left`` to the left, the others to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,177 @@
+"""A run made by hand: eight architectures whose areas and throughputs the tests compute with.
+
+=====  ========  ============  ============================================
+id     area      throughput    fate
+=====  ========  ============  ============================================
+0      100 mm²   20 samples/s  front: smallest, best per area (0.2)
+1      200 mm²   36            front: fastest within the baseline's 250 mm²
+2      300 mm²   50            front: knee
+3      400 mm²   55            front: fastest
+4      250 mm²   30            dominated by 1
+5      500 mm²   54 (bound)    pruned by 3
+6      600 mm²   –             infeasible
+7      50 mm²    –             infeasible
+=====  ========  ============  ============================================
+
+The baseline has 250 mm² and 40 samples/s.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from archplace.arch_configs import Architectures, DesignSpace, load_accelerator, load_cluster, load_space
+from archplace.search.explore import Choices, Evaluated, Fate, Outcome, WorkloadResult
+from archplace.search.options import Option
+from archplace.search.placement.training import BestPlacement, Degrees
+from archplace.search.run import Baseline, RunResult
+from archplace.search.runfile import Run
+from archplace.search.schedule import ScheduleCache
+from archplace.workloads import Workload, load_workload
+
+AREAS = (100.0, 200.0, 300.0, 400.0, 250.0, 500.0, 600.0, 50.0)
+SPEEDS = {0: 20.0, 1: 36.0, 2: 50.0, 3: 55.0, 4: 30.0}
+ACCELERATORS = 64
+GB = 10**9
+
+
+def a_space() -> DesignSpace:
+    """Eight architectures: four counts of tensor units, two of array rows; everything else has one value."""
+    space = load_space("tiny")
+    several = {"tensor_units.count": (2.0, 4.0, 8.0, 16.0), "tensor_units.rows": (64.0, 128.0)}
+    parameters = tuple(
+        replace(parameter, values=several.get(parameter.name, parameter.values[:1])) for parameter in space.parameters
+    )
+    return replace(space, parameters=parameters)
+
+
+def a_workload(name: str = "llama2-7b") -> Workload:
+    return replace(load_workload("llama2-7b"), name=name, global_batch=1024)
+
+
+def a_run(*workloads: Workload, name: str = "hand-made") -> Run:
+    return Run(
+        name=name,
+        workloads=workloads or (a_workload(),),
+        space=a_space(),
+        space_name="eight",
+        cluster=load_cluster("tpu-v4-pod").sized(ACCELERATORS),
+        choices=Choices(
+            accelerators=ACCELERATORS,
+            tensor_parallel=(1, 2),
+            microbatch=(1, 2),
+            recompute=(False, True),
+            hbm_bytes=(32 * GB, 64 * GB),
+        ),
+        baseline=None,
+        inputs={"space eight": "ab" * 32, "workload llama2-7b": "cd" * 32},
+    )
+
+
+def placed(workload: Workload, samples_per_s: float, *, proven: bool = True) -> WorkloadResult:
+    """Four stages of sixteen devices: 67 slots, of which 64 are work; half a second each of synchronisation and
+    optimizer."""
+    step_s = workload.global_batch / samples_per_s
+    degrees = Degrees(
+        stages=4, replicas=16, microbatches=64, transfer_s=1e-4, sync_s_per_byte=1e-11, sync_latency_s=1e-5
+    )
+    return WorkloadResult(
+        option=Option(tensor_parallel=1, microbatch=1, recompute=True, hbm_bytes=32 * GB),
+        placement=BestPlacement(
+            step_s=step_s,
+            degrees=degrees,
+            blocks=(7, 9, 9, 7),
+            load_s=(step_s - 1) / degrees.slots,
+            sync_s=0.5,
+            optimizer_s=0.5,
+        ),
+        lower_step_s=step_s if proven else 0.9 * step_s,
+    )
+
+
+def evaluated(run: Run, architecture: int, samples_per_s: float, *, proven: bool = True) -> Evaluated:
+    return Evaluated(
+        architecture=architecture,
+        results=tuple(placed(workload, samples_per_s, proven=proven) for workload in run.workloads),
+        seconds_per_sample=1 / samples_per_s,
+        lower_seconds_per_sample=(1 if proven else 0.9) / samples_per_s,
+    )
+
+
+def an_outcome(run: Run) -> Outcome:
+    fates = [Fate.FRONT] * 4 + [Fate.DOMINATED, Fate.PRUNED, Fate.INFEASIBLE, Fate.INFEASIBLE]
+    return Outcome(
+        fate=np.array(fates, dtype=np.int8),
+        bound_seconds_per_sample=1 / np.array([22.0, 37.0, 51.0, 56.0, 38.0, 54.0, np.inf, np.inf])
+        + np.array([0.0] * 6 + [np.inf] * 2),
+        by=np.array([-1, -1, -1, -1, 1, 3, -1, -1]),
+        points={architecture: evaluated(run, architecture, speed) for architecture, speed in SPEEDS.items()},
+        reasons={6: "area 600.0 mm² exceeds the budget of 550.0 mm²", 7: "llama2-7b: no placement option fits"},
+        option_reasons={
+            "t=1 b=2 stash HBM 32 GB": "memory: needs at least 40.5 GB per device (9 stages of 1), HBM has 32.0 GB",
+            "t=2 b=2 stash HBM 32 GB": "memory: needs at least 35.1 GB per device (9 stages of 2), HBM has 32.0 GB",
+        },
+    )
+
+
+def architectures_of(run: Run) -> Architectures:
+    return replace(run.space.enumerate(), area_mm2=np.array(AREAS))
+
+
+def a_baseline(run: Run) -> Baseline:
+    chip = load_accelerator("tpu-v4")
+    return Baseline(
+        name=chip.name,
+        architectures=Architectures.of(chip, area_mm2=250.0),
+        point=evaluated(run, 0, 40.0),
+        reason=None,
+    )
+
+
+def a_result(run: Run | None = None, *, with_baseline: bool = True) -> RunResult:
+    run = run or a_run()
+    return RunResult(
+        run=run,
+        architectures=architectures_of(run),
+        outcome=an_outcome(run),
+        baseline=a_baseline(run) if with_baseline else None,
+        # Explaining a design lists operators on units; the tests need no proof that the listing is the best one.
+        cache=ScheduleCache(engine="list"),
+    )
+
+
+def nothing_feasible(run: Run | None = None) -> RunResult:
+    run = run or a_run()
+    count = len(AREAS)
+    return RunResult(
+        run=run,
+        architectures=architectures_of(run),
+        outcome=Outcome(
+            fate=np.full(count, Fate.INFEASIBLE, dtype=np.int8),
+            bound_seconds_per_sample=np.full(count, np.inf),
+            by=np.full(count, -1),
+            reasons=dict.fromkeys(range(count), "llama2-7b: no placement option fits"),
+            option_reasons={"t=1 b=1": "memory: needs at least 90.1 GB per device (1 stages of 1), HBM has 32.0 GB"},
+        ),
+        baseline=None,
+        cache=ScheduleCache(engine="list"),
+    )
+
+
+def only(result: RunResult, architecture: int) -> RunResult:
+    """The same run with a single design on the front and nothing else evaluated."""
+    outcome = result.outcome
+    fate = np.full(len(AREAS), Fate.PRUNED, dtype=np.int8)
+    fate[architecture] = Fate.FRONT
+    by = np.full(len(AREAS), architecture)
+    by[architecture] = -1
+    single = replace(
+        outcome,
+        fate=fate,
+        by=by,
+        bound_seconds_per_sample=np.full(len(AREAS), 1.0),
+        points={architecture: outcome.points[architecture]},
+        reasons={},
+        option_reasons={},
+    )
+    return replace(result, outcome=single)
