@@ -59,6 +59,16 @@ def parts_of(graph: ScheduleGraph, data: Durations) -> list[Part]:
     return [_part(graph, members, data) for members in segments(graph)]
 
 
+def block_size(parts: list[Part]) -> int:
+    """How many architectures to work on at a time, so that their arrays stay in the processor's cache.
+
+    Large parts get smaller blocks: beyond about a million multiplications BLAS shares a product between threads, which
+    on a busy machine made the bounds eight times slower.
+    """
+    most = max((part.graph.n_ops for part in parts), default=1)
+    return max(64, min(1024, 800_000 // most**2))
+
+
 def _part(graph: ScheduleGraph, members: NDArray[np.int64], data: Durations) -> Part:
     part = graph.part(members)
     small = is_small(part)

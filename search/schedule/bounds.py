@@ -27,11 +27,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from archplace.search.schedule._durations import UNAVAILABLE_S, Durations, Floats
 from archplace.search.schedule._independent import independent_s
-from archplace.search.schedule._part import Part, parts_of
+from archplace.search.schedule._part import Part, block_size, parts_of
 from archplace.search.schedule.graph import ScheduleGraph
 
-_BLOCK = 1024
-"""Architectures per block: the arrays of a block stay in the processor's cache."""
 _FLOOR = 1e-20
 """Least weight of a mode: too small to move a bound, enough to keep unavailable modes from costing nothing."""
 _ROUNDING = 1e-12
@@ -56,8 +54,9 @@ def lower_bound_s(
     data = Durations.of(graph, one_s, all_s, tensor_units, vector_units)
     bound_s = np.zeros(data.n_archs)
     parts = parts_of(graph, data)
-    for first in range(0, data.n_archs, _BLOCK):
-        archs = slice(first, first + _BLOCK)
+    size = block_size(parts)
+    for first in range(0, data.n_archs, size):
+        archs = slice(first, first + size)
         block = data.archs(archs)
         for part in parts:
             own = block.ops(part.members)

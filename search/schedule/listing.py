@@ -15,13 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from archplace.search.schedule._dispatch import dispatch
 from archplace.search.schedule._durations import UNAVAILABLE_S, Durations, Floats
 from archplace.search.schedule._independent import independent_s
-from archplace.search.schedule._part import Part, parts_of
+from archplace.search.schedule._part import Part, block_size, parts_of
 from archplace.search.schedule.bounds import as_bound, part_bound
 from archplace.search.schedule.graph import ScheduleGraph
 from archplace.search.schedule.problem import PROOF_TOLERANCE
 
-_BLOCK = 1024
-"""Architectures per block: the arrays of a block stay in the processor's cache, and its products on one core."""
 _WEIGHTS = (0.01, 0.1, 0.5, 2.0)
 
 
@@ -64,8 +62,9 @@ def bracket_s(
     lower_s = np.zeros(data.n_archs)
     upper_s = np.zeros(data.n_archs)
     parts = parts_of(graph, data)
-    for first in range(0, data.n_archs, _BLOCK):
-        archs = slice(first, first + _BLOCK)
+    size = block_size(parts)
+    for first in range(0, data.n_archs, size):
+        archs = slice(first, first + size)
         block = data.archs(archs)
         for part in parts:
             lower, upper = _bracket_part(part, block.ops(part.members))
