@@ -17,9 +17,13 @@ from archplace.costmodel import Pricer
 from archplace.search.options import Option, OptionSpace
 from archplace.search.pareto import dominated_by, front_mask
 from archplace.search.placement.training import BestPlacement, ChainSeconds
-from archplace.search.schedule import ScheduleCache
+from archplace.search.schedule import PROOF_TOLERANCE, ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, LayerSeconds, StepTimes, refusals
 from archplace.workloads import Workload
+
+
+SOLVER_LIMIT_S = 0.5
+"""Deterministic time that a schedule gets whose bound and list schedule do not meet."""
 
 
 class Fate(IntEnum):
@@ -55,8 +59,13 @@ class WorkloadResult:
 
     option: Option
     placement: BestPlacement
-    proven: bool
-    """Whether every schedule behind it is proven optimal."""
+    lower_step_s: float
+    """No placement and no schedule is faster on this architecture; equals the step time when that is proven."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing faster exists on this architecture, within the proof tolerance of schedules."""
+        return self.lower_step_s >= self.placement.step_s * (1 - PROOF_TOLERANCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +78,13 @@ class Evaluated:
     """One per workload of the run."""
     seconds_per_sample: float
     """Geometric mean over the workloads of step seconds / global batch: what the search minimises."""
+    lower_seconds_per_sample: float
+    """The same of the lower step seconds."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing faster exists on this architecture."""
+        return all(result.proven for result in self.results)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,60 +182,88 @@ class WorkloadSearch:
             if self._own_hbm:
                 self.bound_s[i, self._archs.hbm_bytes != option.hbm_bytes] = np.inf
 
-    def evaluate(self, indices: NDArray[np.int64], cache: ScheduleCache) -> list[WorkloadResult | None]:
-        """Return the best placement on each architecture at ``indices``; None where nothing fits.
+    def evaluate(self, indices: NDArray[np.int64]) -> list[WorkloadResult | None]:
+        """Return the best placement on each architecture at ``indices``, schedules bracketed; None where nothing fits.
 
-        Options are tried in the order of their bounds, and only while a bound is not worse than what was found.
+        Options are tried in the order of their bounds, and only while a bound is better than what was found.
         """
-        best: list[WorkloadResult | None] = [None] * len(indices)
-        best_s = np.full(len(indices), np.inf)
+        searches = [_Candidate(architecture=int(i)) for i in indices]
         order = np.argsort(self.bound_s[:, indices], axis=0, kind="stable")
-        done = np.zeros((len(self.spaces), len(indices)), dtype=np.bool_)
-        exact: dict[tuple[int, int], dict[int, tuple[LayerSeconds, int]]] = {}
         while True:
             wanted: dict[tuple[int, int], list[int]] = {}
-            for j in range(len(indices)):
-                following = next((i for i in order[:, j] if not done[i, j]), None)
-                if following is None or not self._may_win(following, indices[j], best_s[j]):
-                    continue
-                option = self.spaces[following].option
-                wanted.setdefault((option.tensor_parallel, option.microbatch), []).append(j)
+            for j, candidate in enumerate(searches):
+                following = next((int(i) for i in order[:, j] if int(i) not in candidate.done), None)
+                if following is not None and self._may_win(following, candidate):
+                    wanted.setdefault(self.spaces[following].option.graph_key, []).append(j)
             if not wanted:
-                return best
+                return [candidate.result() for candidate in searches]
             for key, columns in wanted.items():
-                known = exact.setdefault(key, {})
-                new = [j for j in columns if j not in known]
-                if new:
-                    layers = self._times[key].exact(indices[new], cache)
-                    known.update({j: (layers, row) for row, j in enumerate(new)})
-                for j in columns:
-                    layers, row = known[j]
-                    for i, space in enumerate(self.spaces):
-                        option = space.option
-                        if done[i, j] or (option.tensor_parallel, option.microbatch) != key:
-                            continue
-                        if not self._may_win(i, indices[j], best_s[j]):
-                            continue
-                        done[i, j] = True
-                        chain = _row(layers.chain(recompute=option.recompute), row)
-                        placement = space.best(chain, better_than_s=best_s[j])
-                        if placement is not None:
-                            best_s[j] = placement.step_s
-                            best[j] = WorkloadResult(
-                                option=option, placement=placement, proven=not bool(layers.gap[row])
-                            )
+                lower, upper = self._times[key].brackets(indices[columns])
+                for row, j in enumerate(columns):
+                    self._try(searches[j], key, lower, upper, row)
 
-    def _may_win(self, option: int, architecture: int, best_s: float) -> bool:
-        bound = self.bound_s[option, architecture]
-        return bool(np.isfinite(bound) and bound < best_s)
+    def refine(self, architecture: int, cache: ScheduleCache) -> WorkloadResult | None:
+        """Return the best placement on one architecture with its schedules solved to proven optimality.
+
+        A schedule that the cache's time limit does not close leaves a gap between step time and lower step time.
+        """
+        candidate = _Candidate(architecture=architecture)
+        for i in np.argsort(self.bound_s[:, architecture], kind="stable").tolist():
+            if i not in candidate.done and self._may_win(i, candidate):
+                key = self.spaces[i].option.graph_key
+                lower, upper = self._times[key].solved(architecture, cache)
+                self._try(candidate, key, lower, upper, 0)
+        return candidate.result()
+
+    def _try(
+        self, candidate: "_Candidate", key: tuple[int, int], lower: LayerSeconds, upper: LayerSeconds, row: int
+    ) -> None:
+        """Place all options that share the graphs of ``key`` and could still win."""
+        for i, space in enumerate(self.spaces):
+            option = space.option
+            if option.graph_key != key or i in candidate.done or not self._may_win(i, candidate):
+                continue
+            candidate.done.add(i)
+            high, low = (_row(seconds.chain(recompute=option.recompute), row) for seconds in (upper, lower))
+            placement = space.best(high, better_than_s=candidate.best_s)
+            if placement is not None:
+                candidate.best_s, candidate.option, candidate.placement = placement.step_s, option, placement
+            if low == high:
+                candidate.lower_s = min(candidate.lower_s, candidate.best_s)
+            else:
+                optimistic = space.best(low, better_than_s=candidate.lower_s)
+                if optimistic is not None:
+                    candidate.lower_s = optimistic.step_s
+
+    def _may_win(self, option: int, candidate: "_Candidate") -> bool:
+        bound = self.bound_s[option, candidate.architecture]
+        return bool(np.isfinite(bound) and bound < candidate.best_s)
 
 
-def _row(seconds: ChainSeconds, row: int) -> ChainSeconds:
+@dataclass(slots=True, kw_only=True)
+class _Candidate:
+    """An architecture under evaluation."""
+
+    architecture: int
+    best_s: float = np.inf
+    lower_s: float = np.inf
+    option: Option | None = None
+    placement: BestPlacement | None = None
+    done: set[int] = field(default_factory=set)
+
+    def result(self) -> WorkloadResult | None:
+        """Return what was found; options left untried have bounds no better than it."""
+        if self.option is None or self.placement is None:
+            return None
+        return WorkloadResult(option=self.option, placement=self.placement, lower_step_s=min(self.lower_s, self.best_s))
+
+
+def _row(seconds: ChainSeconds[FloatArray], row: int) -> ChainSeconds[float]:
     return ChainSeconds(
-        first_s=seconds.first_s[row],
-        block_s=seconds.block_s[row],
-        last_s=seconds.last_s[row],
-        optimizer_s_per_parameter=seconds.optimizer_s_per_parameter[row],
+        first_s=float(seconds.first_s[row]),
+        block_s=float(seconds.block_s[row]),
+        last_s=float(seconds.last_s[row]),
+        optimizer_s_per_parameter=float(seconds.optimizer_s_per_parameter[row]),
     )
 
 
@@ -238,7 +282,7 @@ class Exploration:
         self.architectures = architectures
         self._choices = choices
         self._max_step_s = np.inf if choices.max_step_s is None else choices.max_step_s
-        self.cache = cache if cache is not None else ScheduleCache()
+        self.cache = cache if cache is not None else ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
         pricer = Pricer(architectures, cluster)
         self.searches = [WorkloadSearch(workload, architectures, pricer, cluster, choices) for workload in workloads]
         count = len(architectures)
@@ -278,21 +322,44 @@ class Exploration:
         """Evaluate until every architecture has its fate; ``on_points`` hears of every batch as it is done.
 
         ``stored`` are points of an earlier, interrupted run of the same inputs. Each batch is the front of the bounds
-        of what is still open: the architectures that could be best.
+        of what is still open: the architectures that could be best. Schedules are first bracketed; a solver closes the
+        brackets of those points that are not beaten whatever their schedules are.
         """
-        outcome = self.outcome
         self._admit(list(stored))
-        while True:
-            still_open = np.flatnonzero(outcome.fate == Fate.OPEN)
-            if len(still_open) == 0:
-                break
-            bounds = self._objectives(still_open, outcome.bound_seconds_per_sample[still_open])
-            batch = still_open[front_mask(bounds)]
-            points = self._evaluate(batch)
-            self._admit(points)
-            if on_points is not None:
-                on_points(points, self.progress())
-        return outcome
+        while len(batch := self._promising()):
+            self._take(self._evaluate(batch), on_points)
+        tried = {point.architecture for point in stored if not point.proven}
+        while len(batch := self._undecided(tried)):
+            tried.update(batch.tolist())
+            self._take([point for i in batch.tolist() for point in self._refine(i)], on_points)
+        return self.outcome
+
+    def _take(self, points: list[Evaluated], on_points: Callable[[list[Evaluated], Progress], None] | None) -> None:
+        self._admit(points)
+        if on_points is not None:
+            on_points(points, self.progress())
+
+    def _promising(self) -> NDArray[np.int64]:
+        """Return the front of the bounds of what is open."""
+        still_open = np.flatnonzero(self.outcome.fate == Fate.OPEN)
+        bounds = self._objectives(still_open, self.outcome.bound_seconds_per_sample[still_open])
+        return still_open[front_mask(bounds)]
+
+    def _undecided(self, tried: set[int]) -> NDArray[np.int64]:
+        """Return evaluated points that are not proven and whose best case no point of the front dominates.
+
+        The front of those best cases comes first: closing its brackets may settle the others.
+        """
+        points = [p for p in self.outcome.points.values() if not p.proven and p.architecture not in tried]
+        if not points:
+            return np.empty(0, dtype=np.int64)
+        ids = np.array(sorted(point.architecture for point in points), dtype=np.int64)
+        best = self._objectives(ids, np.array([self.outcome.points[i].lower_seconds_per_sample for i in ids.tolist()]))
+        front = np.flatnonzero(self.outcome.fate == Fate.FRONT)
+        values = self._objectives(front, np.array([self.outcome.points[i].seconds_per_sample for i in front.tolist()]))
+        alive = dominated_by(best, values) < 0
+        ids, best = ids[alive], best[alive]
+        return ids[front_mask(best)]
 
     def progress(self) -> Progress:
         """Return how far the exploration is."""
@@ -311,32 +378,39 @@ class Exploration:
         return np.column_stack((seconds_per_sample, self.architectures.area_mm2[indices]))
 
     def _evaluate(self, batch: NDArray[np.int64]) -> list[Evaluated]:
-        columns = [search.evaluate(batch, self.cache) for search in self.searches]
-        points = []
-        for row, architecture in enumerate(batch.tolist()):
-            results = [column[row] for column in columns]
-            found = [result for result in results if result is not None]
-            slow = max((result.placement.step_s for result in found), default=np.inf)
-            if len(found) < len(results) or slow > self._max_step_s:
-                self.outcome.fate[architecture] = Fate.INFEASIBLE
-                self.outcome.reasons[architecture] = (
-                    f"step time {slow:.4g} s exceeds the budget of {self._max_step_s:.4g} s"
-                    if len(found) == len(results)
-                    else "no placement option fits"
-                )
-                continue
-            logs = [
-                np.log(result.placement.step_s / search.workload.global_batch)
-                for result, search in zip(found, self.searches, strict=True)
-            ]
-            points.append(
-                Evaluated(
-                    architecture=architecture,
-                    results=tuple(found),
-                    seconds_per_sample=float(np.exp(np.mean(logs))),
-                )
+        columns = [search.evaluate(batch) for search in self.searches]
+        points = [
+            self._point(architecture, [column[row] for column in columns])
+            for row, architecture in enumerate(batch.tolist())
+        ]
+        return [point for point in points if point is not None]
+
+    def _refine(self, architecture: int) -> list[Evaluated]:
+        results = [search.refine(architecture, self.cache) for search in self.searches]
+        point = self._point(architecture, results)
+        return [] if point is None else [point]
+
+    def _point(self, architecture: int, results: Sequence[WorkloadResult | None]) -> Evaluated | None:
+        """Return the point, or None with the architecture's fate set to infeasible."""
+        found = [result for result in results if result is not None]
+        slow = max((result.placement.step_s for result in found), default=np.inf)
+        if len(found) < len(results) or slow > self._max_step_s:
+            self.outcome.fate[architecture] = Fate.INFEASIBLE
+            self.outcome.reasons[architecture] = (
+                f"step time {slow:.4g} s exceeds the budget of {self._max_step_s:.4g} s"
+                if len(found) == len(results)
+                else "no placement option fits"
             )
-        return points
+            return None
+        batches = np.array([search.workload.global_batch for search in self.searches])
+        steps = np.array([result.placement.step_s for result in found])
+        lowers = np.array([result.lower_step_s for result in found])
+        return Evaluated(
+            architecture=architecture,
+            results=tuple(found),
+            seconds_per_sample=float(np.exp(np.mean(np.log(steps / batches)))),
+            lower_seconds_per_sample=float(np.exp(np.mean(np.log(lowers / batches)))),
+        )
 
     def _admit(self, points: list[Evaluated]) -> None:
         """Take in evaluated points: renew the front among them and prune what they dominate."""

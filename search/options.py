@@ -29,6 +29,11 @@ class Option:
     recompute: bool
     hbm_bytes: int
 
+    @property
+    def graph_key(self) -> tuple[int, int]:
+        """What decides the operator graphs: (tensor-parallel width, microbatch)."""
+        return self.tensor_parallel, self.microbatch
+
     def __str__(self) -> str:
         recompute = "recompute" if self.recompute else "stash"
         return f"t={self.tensor_parallel} b={self.microbatch} {recompute} HBM {self.hbm_bytes / 1e9:g} GB"
@@ -80,7 +85,7 @@ class OptionSpace:
             reason = _shortage(memory, option, accelerators, most)
         return cls(option=option, step=step, pipelines=tuple(pipelines), reason=reason)
 
-    def bound_s(self, seconds: ChainSeconds) -> FloatArray:
+    def bound_s(self, seconds: ChainSeconds[FloatArray]) -> FloatArray:
         """Return a lower bound on the step seconds of every architecture, ``(n_archs,)``; infinite when infeasible.
 
         For each number of stages the smallest bottleneck, with memory's caps, and the synchronisation and optimizer
@@ -105,17 +110,31 @@ class OptionSpace:
                     np.minimum(best, load * way.slots + (optimizer + fixed), out=best)
         return best
 
-    def best(self, seconds: ChainSeconds, *, better_than_s: float = np.inf) -> BestPlacement | None:
+    def best(self, seconds: ChainSeconds[float], *, better_than_s: float = np.inf) -> BestPlacement | None:
         """Return the best placement on one architecture, or None when nothing is faster than ``better_than_s``."""
+        n_blocks = split_chain(self.step)[2]
+        whole = seconds.first_s + seconds.block_s * n_blocks + seconds.last_s
+
+        def balanced_s(pipeline: Pipeline) -> float:
+            """Seconds with perfectly balanced stages and nothing to synchronise."""
+            load = max(seconds.first_s, seconds.last_s, whole / pipeline.stages)
+            return load * min(way.slots for way in pipeline.degrees)
+
         found: BestPlacement | None = None
-        for pipeline in self.pipelines:
+        for bound, pipeline in sorted(
+            ((balanced_s(pipeline), pipeline) for pipeline in self.pipelines), key=lambda item: item[0]
+        ):
+            if bound >= better_than_s:
+                break
             better = best_placement(seconds, self.step, pipeline.caps, pipeline.degrees, better_than_s=better_than_s)
             if better is not None:
                 found, better_than_s = better, better.step_s
         return found
 
 
-def chain_load_s(seconds: ChainSeconds, caps: Sequence[int], transfer_s: float, n_blocks: int) -> FloatArray:
+def chain_load_s(
+    seconds: ChainSeconds[FloatArray], caps: Sequence[int], transfer_s: float, n_blocks: int
+) -> FloatArray:
     """Return the smallest bottleneck load over all cuts into ``len(caps)`` stages, ``(n_archs,)``."""
     if len(caps) == 1:
         return seconds.first_s + seconds.block_s * n_blocks + seconds.last_s

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.costmodel import Pricer
 from archplace.search.placement.training import ChainSeconds, split_chain
-from archplace.search.schedule import ScheduleCache, ScheduleGraph, list_makespan_s, lower_bound_s
+from archplace.search.schedule import ScheduleCache, ScheduleGraph, lower_bound_s
+from archplace.search.schedule.listing import bracket_s
 from archplace.workloads import TrainingStep, Workload
 from archplace.workloads.operators import Operator, Phase, Unit, VectorWork
 
@@ -51,10 +52,8 @@ class LayerSeconds:
 
     seconds: Mapping[tuple[str, str], FloatArray]
     optimizer_s_per_parameter: FloatArray
-    gap: NDArray[np.bool_]
-    """Whether a schedule behind these seconds is not proven optimal (always false for bounds)."""
 
-    def chain(self, *, recompute: bool) -> ChainSeconds:
+    def chain(self, *, recompute: bool) -> ChainSeconds[FloatArray]:
         """Return the seconds per layer and microbatch; with ``recompute`` the blocks' forward pass counts twice."""
         total = {name: self.seconds[name, "forward"] + self.seconds[name, "backward"] for name in LAYERS}
         block = total["block"] + self.seconds["block", "forward"] if recompute else total["block"]
@@ -82,61 +81,56 @@ class StepTimes:
 
     def bounds(self) -> LayerSeconds:
         """Return lower bounds for every architecture."""
-        return self._seconds(None, upper=False)
-
-    def bounds_at(self, indices: NDArray[np.int64]) -> tuple[LayerSeconds, LayerSeconds]:
-        """Return lower bounds and list-schedule seconds for the architectures at ``indices``."""
-        return self._seconds(indices, upper=False), self._seconds(indices, upper=True)
-
-    def exact(self, indices: NDArray[np.int64], cache: ScheduleCache) -> LayerSeconds:
-        """Return the seconds of optimal schedules for the architectures at ``indices``.
-
-        Where bound and list schedule meet, that is the optimum; where they do not, ``cache`` knows or a solver closes
-        it.
-        """
-        pricer, archs = self._pricer.subset(indices), self._archs.take(indices)
-        gap = np.zeros(len(indices), dtype=np.bool_)
-        seconds = {}
-        for key, graph in self.layers.graphs.items():
-            prices = pricer.price(self.layers.operators[key])
-            low = lower_bound_s(graph, prices.one_s, prices.all_s, archs.tensor_count, archs.vector_count)
-            high = list_makespan_s(graph, prices.one_s, prices.all_s, archs.tensor_count, archs.vector_count)
-            value = high.copy()
-            for i in np.flatnonzero(high > low * (1 + 1e-9)).tolist():
-                problem = graph.problem(
-                    tensor_units=int(archs.tensor_count[i]),
-                    vector_units=int(archs.vector_count[i]),
-                    one_s=prices.one_s[i],
-                    all_s=prices.all_s[i],
-                )
-                schedule = cache.solve(problem)
-                value[i] = schedule.makespan_s
-                gap[i] |= schedule.status != "optimal"
-            seconds[key] = value
-        return LayerSeconds(seconds=seconds, optimizer_s_per_parameter=self._optimizer_s(pricer), gap=gap)
-
-    def _optimizer_s(self, pricer: Pricer) -> FloatArray:
-        return pricer.price([self._optimizer]).all_s[:, 0] / OPTIMIZER_PARAMETERS
-
-    def _seconds(self, indices: NDArray[np.int64] | None, *, upper: bool) -> LayerSeconds:
-        chosen = np.arange(len(self._archs)) if indices is None else indices
-        bound = list_makespan_s if upper else lower_bound_s
         pieces: list[LayerSeconds] = []
-        for start in range(0, len(chosen), BLOCK):
-            block = chosen[start : start + BLOCK]
+        for start in range(0, len(self._archs), BLOCK):
+            block = slice(start, min(start + BLOCK, len(self._archs)))
             pricer, archs = self._pricer.subset(block), self._archs.take(block)
             seconds = {}
             for key, graph in self.layers.graphs.items():
                 prices = pricer.price(self.layers.operators[key])
-                seconds[key] = bound(graph, prices.one_s, prices.all_s, archs.tensor_count, archs.vector_count)
-            pieces.append(
-                LayerSeconds(
-                    seconds=seconds,
-                    optimizer_s_per_parameter=self._optimizer_s(pricer),
-                    gap=np.zeros(len(block), dtype=np.bool_),
-                )
-            )
+                seconds[key] = lower_bound_s(graph, prices.one_s, prices.all_s, archs.tensor_count, archs.vector_count)
+            pieces.append(LayerSeconds(seconds=seconds, optimizer_s_per_parameter=self._optimizer_s(pricer)))
         return _join(pieces)
+
+    def brackets(self, indices: NDArray[np.int64]) -> tuple[LayerSeconds, LayerSeconds]:
+        """Return seconds that no schedule undercuts and seconds that list schedules reach, for ``indices``."""
+        pricer, archs = self._pricer.subset(indices), self._archs.take(indices)
+        lower, upper = {}, {}
+        for key, graph in self.layers.graphs.items():
+            prices = pricer.price(self.layers.operators[key])
+            found = bracket_s(graph, prices.one_s, prices.all_s, archs.tensor_count, archs.vector_count)
+            upper[key] = found.upper_s
+            lower[key] = np.where(found.closed, found.upper_s, found.lower_s)
+        optimizer = self._optimizer_s(pricer)
+        return (
+            LayerSeconds(seconds=lower, optimizer_s_per_parameter=optimizer),
+            LayerSeconds(seconds=upper, optimizer_s_per_parameter=optimizer),
+        )
+
+    def solved(self, index: int, cache: ScheduleCache) -> tuple[LayerSeconds, LayerSeconds]:
+        """Return the same for one architecture, schedules brought to proven optimality if the cache's limit allows."""
+        indices = np.array([index])
+        pricer, archs = self._pricer.subset(indices), self._archs.take(indices)
+        lower, upper = {}, {}
+        for key, graph in self.layers.graphs.items():
+            prices = pricer.price(self.layers.operators[key])
+            problem = graph.problem(
+                one_s=prices.one_s[0],
+                all_s=prices.all_s[0],
+                tensor_units=int(archs.tensor_count[0]),
+                vector_units=int(archs.vector_count[0]),
+            )
+            known = cache.makespan(problem)
+            upper[key] = np.array([known.makespan_s])
+            lower[key] = np.array([known.lower_bound_s])
+        optimizer = self._optimizer_s(pricer)
+        return (
+            LayerSeconds(seconds=lower, optimizer_s_per_parameter=optimizer),
+            LayerSeconds(seconds=upper, optimizer_s_per_parameter=optimizer),
+        )
+
+    def _optimizer_s(self, pricer: Pricer) -> FloatArray:
+        return pricer.price([self._optimizer]).all_s[:, 0] / OPTIMIZER_PARAMETERS
 
 
 def _join(pieces: Sequence[LayerSeconds]) -> LayerSeconds:
@@ -144,7 +138,6 @@ def _join(pieces: Sequence[LayerSeconds]) -> LayerSeconds:
     return LayerSeconds(
         seconds={key: np.concatenate([piece.seconds[key] for piece in pieces]) for key in keys},
         optimizer_s_per_parameter=np.concatenate([piece.optimizer_s_per_parameter for piece in pieces]),
-        gap=np.concatenate([piece.gap for piece in pieces]),
     )
 
 

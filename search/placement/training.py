@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import floor
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import LayerMemory, ring_s, spread, transfer_s
 from archplace.workloads.operators import CollectiveKind
 from archplace.workloads.training_step import Layer, TrainingStep
+
+
+Seconds = TypeVar("Seconds", FloatArray, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +52,13 @@ class Degrees:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainSeconds:
-    """Seconds of the three kinds of layer for one microbatch, recomputation included; ``(n_archs,)`` or scalars."""
+class ChainSeconds(Generic[Seconds]):
+    """Seconds of the three kinds of layer for one microbatch, recomputation included; ``(n_archs,)`` or one number."""
 
-    first_s: FloatArray
-    block_s: FloatArray
-    last_s: FloatArray
-    optimizer_s_per_parameter: FloatArray
+    first_s: Seconds
+    block_s: Seconds
+    last_s: Seconds
+    optimizer_s_per_parameter: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,57 +200,58 @@ class ChainMemory:
 
 
 def best_placement(
-    seconds: ChainSeconds,
+    seconds: ChainSeconds[float],
     step: TrainingStep,
     caps: Sequence[int],
     degrees: Sequence[Degrees],
     *,
     better_than_s: float = np.inf,
 ) -> BestPlacement | None:
-    """Return the best placement with ``len(caps)`` stages on one architecture (scalars in ``seconds``), or None.
+    """Return the best placement with ``len(caps)`` stages on one architecture, or None.
 
-    None means that nothing fits or nothing is faster than ``better_than_s``. Exact: for every number of blocks k on the
-    first stage the other stages' smallest possible bottleneck is the (n−k)-th smallest load that one more block could
-    give them (each stage's loads grow with its blocks, so that filling the least loaded first is optimal). Of equal
-    step times the one with fewer blocks on the first stage, then more replicas, is kept.
+    None means that nothing is faster than ``better_than_s``. Exact: for every number of blocks k on the first stage the
+    other stages' smallest possible bottleneck is the (n−k)-th smallest load that one more block could give them (each
+    stage's loads grow with its blocks, so that filling the least loaded first is optimal). Of equal step times the one
+    with more replicas, then fewer blocks on the first stage, is kept. Ways that cannot win even with perfectly balanced
+    stages are not tried.
     """
-    first, block, n_blocks, _ = split_chain(step)
+    first, block, n_blocks, last = split_chain(step)
     stages = len(caps)
-    e, c, h = float(seconds.first_s), float(seconds.block_s), float(seconds.last_s)
-    gradient = step.parameter_bytes.gradient
-    best: BestPlacement | None = None
+    e, c, h = seconds.first_s, seconds.block_s, seconds.last_s
+    balanced = max(e, h, (e + c * n_blocks + h) / stages)
+    k1 = np.array([n_blocks]) if stages == 1 else np.arange(0, min(n_blocks, caps[0]) + 1)
+    parameters = first.parameters + block.parameters * k1 + (last.parameters if stages == 1 else 0)
+    optimizer = seconds.optimizer_s_per_parameter * parameters
+    gradients = step.parameter_bytes.gradient * parameters
+    loads: dict[float, FloatArray] = {}
+    best: tuple[Degrees, int] | None = None
     least = better_than_s
     for way in degrees:
+        if balanced * way.slots >= least:
+            continue
         x = way.transfer_s
-        if stages == 1:
-            k1 = np.array([n_blocks])
-            load = np.array([e + c * n_blocks + h])
-        else:
-            k1 = np.arange(0, min(n_blocks, caps[0]) + 1)
-            others = _bottlenecks(c, 2 * x, h + x, caps[1:], n_blocks)
-            load = np.maximum(e + x + c * k1, others[n_blocks - k1])
-        parameters = first.parameters + block.parameters * k1
-        if stages == 1:
-            parameters = parameters + _last(step).parameters
-        sync = way.sync_s_per_byte * gradient * parameters + way.sync_latency_s
-        optimizer = float(seconds.optimizer_s_per_parameter) * parameters
-        total = load * way.slots + sync + optimizer
-        i = int(np.argmin(total))
-        if total[i] < least:
-            least = float(total[i])
-            best = BestPlacement(
-                step_s=least,
-                degrees=way,
-                blocks=_lay_out(int(k1[i]), float(load[i]), c, 2 * x, h + x, caps, n_blocks),
-                load_s=float(load[i]),
-                sync_s=float(sync[i]),
-                optimizer_s=float(optimizer[i]),
+        if x not in loads:
+            loads[x] = (
+                np.array([e + c * n_blocks + h])
+                if stages == 1
+                else np.maximum(e + x + c * k1, _bottlenecks(c, 2 * x, h + x, caps[1:], n_blocks)[n_blocks - k1])
             )
-    return best
-
-
-def _last(step: TrainingStep) -> Layer:
-    return split_chain(step)[3]
+        total = loads[x] * way.slots + (way.sync_s_per_byte * gradients + way.sync_latency_s) + optimizer
+        i = int(total.argmin())
+        if total[i] < least:
+            least, best = float(total[i]), (way, i)
+    if best is None:
+        return None
+    way, i = best
+    load = float(loads[way.transfer_s][i])
+    return BestPlacement(
+        step_s=least,
+        degrees=way,
+        blocks=_lay_out(int(k1[i]), load, c, 2 * way.transfer_s, h + way.transfer_s, caps, n_blocks),
+        load_s=load,
+        sync_s=float(way.sync_s_per_byte * gradients[i] + way.sync_latency_s),
+        optimizer_s=float(optimizer[i]),
+    )
 
 
 def _bottlenecks(block_s: float, middle_s: float, last_s: float, caps: Sequence[int], n_blocks: int) -> FloatArray:
