@@ -1,6 +1,7 @@
 """The data behind the report: picks, differences, counts, reasons, health checks, and what the plots show."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -275,7 +276,7 @@ def test_empty_and_single_fronts_have_the_picks_that_make_sense() -> None:
     assert {pick.name: pick.point.id for pick in single.picks} == {"Fastest": 2, "Best per area": 2, "Smallest": 2}
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     with pytest.raises(StoreError, match="the report cannot be written"):

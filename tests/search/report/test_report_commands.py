@@ -1,0 +1,139 @@
+"""``archplace report`` and ``archplace show`` on a stored run."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import TypeAdapter
+from report_helpers import a_run, an_outcome, nothing_feasible
+
+from archplace.cli import main
+from archplace.search.explore import Outcome
+from archplace.search.report import FILES
+from archplace.search.runfile import Run
+from archplace.search.store import Store
+
+
+def _store(folder: Path, outcome: Outcome | None) -> Path:
+    run = a_run()
+    text = TypeAdapter(Run).dump_json(run).decode()
+    with Store.create(folder, digest=run.digest, meta={"name": run.name, "run": text}) as store:
+        if outcome is not None:
+            store.add_points(outcome.points.values())
+            store.finish(outcome)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return _store(tmp_path / "run", an_outcome(a_run()))
+
+
+def test_report_writes_into_the_run_and_prints_the_paths(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(folder)]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [str(folder / name) for name in FILES]
+    assert err == ""
+    assert all((folder / name).is_file() for name in FILES)
+
+
+def test_report_elsewhere_has_the_same_numbers_and_does_not_claim_to_lie_in_the_run(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "place"
+    assert main(["report", str(folder)]) == main(["report", str(folder), "--out", str(out)]) == 0
+    capsys.readouterr()
+    for name in ("front.csv", "front.json"):
+        assert (out / name).read_bytes() == (folder / name).read_bytes()
+    assert '"beside_run":true' in (folder / "report.html").read_text()
+    assert '"beside_run":false' in (out / "report.html").read_text()
+
+
+def test_report_of_nothing_feasible_is_written_and_says_so_by_its_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _store(tmp_path / "run", nothing_feasible().outcome)
+    assert main(["report", str(folder)]) == 3
+    assert (folder / "report.html").is_file()
+    capsys.readouterr()
+    assert main(["show", str(folder)]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "nothing is feasible" in err
+    assert "needs at least 90.1 GB" in err
+    assert main(["show", str(folder), "--format", "json"]) == 3
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("command", ["report", "show"])
+def test_a_folder_without_a_finished_run_is_a_usage_error(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(tmp_path / "nowhere")]) == 2
+    assert "no run here" in capsys.readouterr().err
+    unfinished = _store(tmp_path / "run", None)
+    assert main([command, str(unfinished)]) == 2
+    assert "not finished" in capsys.readouterr().err
+
+
+def test_show_lists_the_front_fastest_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:3] == ["id", "samples/s", "area_mm2"]
+    assert [line.split()[0] for line in lines[1:]] == ["3", "2", "1", "0"]
+    assert main(["show", str(folder), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert float(rows[0]["throughput_samples_per_s"]) == pytest.approx(55)
+    assert "tensor_parallel_communication_s" in rows[0]
+
+
+def test_show_prints_a_whole_design(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(folder), "3"]) == 0
+    text = capsys.readouterr().out
+    for phrase in (
+        "design 3: on the front",
+        "Architecture",
+        "Placement",
+        "Time of a step",
+        "Memory per device by stage",
+    ):
+        assert phrase in text
+    assert main(["show", str(folder), "3", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["id"] == 3
+    workload = document["workloads"][0]
+    assert sum(workload["parts_s"].values()) == pytest.approx(workload["step_s"]) == pytest.approx(1024 / 55)
+    assert [stage["stage"] for stage in workload["stages"]] == [1, 2, 3, 4]
+    assert main(["show", str(folder), "3", "--format", "yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == document
+
+
+def test_show_says_what_became_of_architectures_off_the_front(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(folder), "4"]) == 0
+    assert "design 4: dominated by design 1" in capsys.readouterr().out
+    assert main(["show", str(folder), "5"]) == 0
+    text = capsys.readouterr().out
+    assert "no placement can give it more than 54 samples/s, and design 3 has at least that" in text
+    assert main(["show", str(folder), "6"]) == 0
+    assert "Infeasible: area 600.0 mm² exceeds the budget of 550.0 mm²" in capsys.readouterr().out
+    assert main(["show", str(folder), "5", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["fate"], document["dominated_by"]) == ("pruned", 3)
+
+
+@pytest.mark.parametrize("wrong", ["8", "-1", "x", "1.5", "²", ""])
+def test_show_refuses_an_unknown_number_with_the_valid_range(
+    wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(folder), "--", wrong]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert f"found {wrong!r}; allowed are 0 to 7" in err
+
+
+def test_show_says_that_there_is_no_baseline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(folder), "baseline"]) == 2
+    assert "the run names none" in capsys.readouterr().err
