@@ -120,14 +120,15 @@ def explain(
             bars[key[1]] = listed
     return Explanation(
         parts_s=_step_parts(result, split),
-        mfu=workload.flops_per_step / (placement.step_s * accelerators * _peak(architecture, workload)),
-        peak_flops_per_s=_peak(architecture, workload),
+        mfu=workload.flops_per_step / (placement.step_s * accelerators * peak_flops_per_s(architecture, workload)),
+        peak_flops_per_s=peak_flops_per_s(architecture, workload),
         stages=_stages(result, workload, split),
         bars=bars,
     )
 
 
-def _peak(architecture: Architectures, workload: Workload) -> float:
+def peak_flops_per_s(architecture: Architectures, workload: Workload) -> float:
+    """Return the FLOP/s of all tensor units of one architecture (a table of one row) at the workload's precision."""
     rate = architecture.tensor_macs_per_element[str(workload.precision)]
     elements = architecture.tensor_count * architecture.tensor_rows * architecture.tensor_cols
     return float((2.0 * elements * rate * architecture.clock_hz)[0])

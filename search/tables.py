@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from archplace.arch_configs.architectures import Architectures
-from archplace.search.explain import Explanation, explain
+from archplace.search.explain import Explanation, explain, peak_flops_per_s
 from archplace.search.explore import Evaluated, Fate, WorkloadResult
 from archplace.search.run import RunResult
 from archplace.workloads import Workload
@@ -82,21 +82,23 @@ class PointView:
         return architecture_row(self.architectures)
 
     def placement(self) -> Row:
-        """Return the placements, which need no explanation; several workloads' columns carry their names."""
-        columns = (
-            _placement(workload, found)
-            for workload, found in zip(self.result.run.workloads, self.point.results, strict=True)
-        )
+        """Return placements and utilisation, which need no schedule; several workloads' columns carry their names."""
+        run = self.result.run
+        columns = []
+        for workload, found in zip(run.workloads, self.point.results, strict=True):
+            row = _placement(workload, found)
+            peak = run.choices.accelerators * peak_flops_per_s(self.architectures, workload)
+            row["mfu"] = workload.flops_per_step / (found.placement.step_s * peak)
+            columns.append(row)
         return self._prefixed(tuple(columns))
 
     def breakdown(self) -> Row:
-        """Return what the explanations add: utilisation, memory, bottleneck, seconds by part."""
+        """Return what the explanations add: memory, bottleneck, seconds by part."""
         columns = []
         for found, why in zip(self.point.results, self.explanations, strict=True):
             memory = max(stage.memory.total_bytes for stage in why.stages)
             loads = [stage.load_s for stage in why.stages]
             row: Row = {
-                "mfu": why.mfu,
                 "memory_bytes": memory,
                 "memory_slack_bytes": found.option.hbm_bytes - memory,
                 "stage_load_balance": sum(loads) / len(loads) / max(loads),
@@ -168,7 +170,9 @@ def point_views(result: RunResult) -> list[PointView]:
 
 def front_rows(result: RunResult) -> list[Row]:
     """Return the front's rows that fit a terminal, fastest first."""
-    return [short_row(point.row()) for point in point_views(result)]
+    return [
+        short_row({**point.headline(), **point.architecture(), **point.placement()}) for point in point_views(result)
+    ]
 
 
 def view(result: RunResult, point: Evaluated) -> PointView:

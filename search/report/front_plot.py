@@ -29,6 +29,10 @@ MOST_BOUNDS = 5000
 _DIGITS = 5
 """Significant digits of coordinates: beyond what a screen resolves."""
 _TWO_DECADES = 100.0
+_NEAR_SHARE = 0.25
+"""Distance of two labels, as a share of all labels' extent, below which they could meet."""
+_DEPTH, _DEPTH_STEP = 34, 22
+"""Pixels from a point down to its label, and from label to label where they are near each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,27 +243,31 @@ def _scatter(points: Points, name: str, kind: str, mode: str = "markers", **styl
 
 
 def _labels(data: FrontPlot) -> list[Mapping[str, object]]:
-    """Return the picks' labels, below and right of their points, where nothing of the front lies; the last one above.
+    """Return the picks' labels: the last one above its point, the others below and right of theirs.
 
-    Labels of neighbours would cover each other; so they take turns at three depths.
+    A label hangs lower than that of a near neighbour at its right, whose line would cross it otherwise.
     """
-    ordered = sorted(data.marks, key=lambda mark: mark.area_mm2)
-    right_half = max((mark.area_mm2 for mark in ordered), default=0.0)
+    ordered = sorted(data.marks, key=lambda mark: mark.area_mm2, reverse=True)
+    places = [float(np.log10(mark.area_mm2)) if data.log_area else mark.area_mm2 for mark in ordered]
+    near = _NEAR_SHARE * (max(places, default=0.0) - min(places, default=0.0))
     labels: list[Mapping[str, object]] = []
-    for i, mark in enumerate(ordered):
-        at_right_end = mark.area_mm2 == right_half and len(ordered) > 1
+    depth = _DEPTH
+    for i, (mark, x) in enumerate(zip(ordered, places, strict=True)):
+        above = i == 0 and len(ordered) > 1
+        if i > 1:
+            depth = depth + _DEPTH_STEP if places[i - 1] - x < near else _DEPTH
         labels.append(
             {
-                "x": float(np.log10(mark.area_mm2)) if data.log_area else mark.area_mm2,
+                "x": x,
                 "y": float(np.log10(mark.samples_per_s)) if data.log_throughput else mark.samples_per_s,
                 "text": plain(mark.text),
                 "showarrow": True,
                 "arrowhead": 0,
                 "arrowwidth": 1,
                 "arrowcolor": VERMILLION,
-                "ax": -20 if at_right_end else 24,
-                "ay": -18 if at_right_end else 34 + 22 * (i % 3),
-                "xanchor": "right" if at_right_end else "left",
+                "ax": -20 if above else 24,
+                "ay": -18 if above else depth,
+                "xanchor": "right" if above else "left",
                 "font": {"color": VERMILLION, "size": 12},
             }
         )
