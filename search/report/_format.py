@@ -6,6 +6,7 @@ _SPECIAL = {
     "id": ("design", 1.0),
     "throughput_samples_per_s": ("throughput (samples/s)", 1.0),
     "bound_throughput_samples_per_s": ("bound of throughput (samples/s)", 1.0),
+    "samples_per_s": ("samples/s", 1.0),
     "samples_per_s_per_mm2": ("samples/s per mm²", 1.0),
     "lower_step_s": ("lower bound of step (s)", 1.0),
     "tokens_per_s": ("tokens/s", 1.0),

@@ -29,6 +29,8 @@ MOST_BOUNDS = 5000
 _DIGITS = 5
 """Significant digits of coordinates: beyond what a screen resolves."""
 _TWO_DECADES = 100.0
+_FROM_ZERO_SHARE = 0.5
+"""Smallest value as a share of the largest below which a linear axis starts at zero."""
 _NEAR_SHARE = 0.25
 """Distance of two labels, as a share of all labels' extent, below which they could meet."""
 _DEPTH, _DEPTH_STEP = 34, 22
@@ -164,6 +166,9 @@ def _rounded(values: Sequence[float]) -> list[float]:
 def draw_front(data: FrontPlot) -> go.Figure:
     """Draw the front plot."""
     figure = go.Figure()
+    shown_always = (data.front, data.dominated, data.baseline)
+    areas = [area for points in shown_always for area in points.area_mm2]
+    speeds = [speed for points in shown_always for speed in points.samples_per_s]
     if data.bounds.ids:
         shown = len(data.bounds.ids)
         label = f"not evaluated, at their bound ({shown:,}"
@@ -215,17 +220,21 @@ def draw_front(data: FrontPlot) -> go.Figure:
         margin={"l": 70, "r": 20, "t": 34, "b": 96},
         hovermode="closest",
         legend=LEGEND,
-        xaxis={**AXIS, "type": "log" if data.log_area else "linear"},
-        yaxis={
-            **AXIS,
-            "type": "log" if data.log_throughput else "linear",
-            "rangemode": "normal" if data.log_throughput else "tozero",
-        },
+        xaxis=_axis(areas, log=data.log_area),
+        yaxis=_axis(speeds, log=data.log_throughput),
         annotations=[*_labels(data), _better()],
     )
     figure.update_xaxes(title_text="area (mm²)")
     figure.update_yaxes(title_text=data.throughput_title)
     return figure
+
+
+def _axis(values: Sequence[float], *, log: bool) -> dict[str, object]:
+    """Return an axis: logarithmic with a line per decade, or linear, from zero where that wastes little of it."""
+    if log:
+        return {**AXIS, "type": "log", "dtick": 1}
+    from_zero = min(values, default=0.0) < _FROM_ZERO_SHARE * max(values, default=0.0)
+    return {**AXIS, "type": "linear", "rangemode": "tozero" if from_zero else "normal"}
 
 
 def _scatter(points: Points, name: str, kind: str, mode: str = "markers", **style: object) -> go.Scatter:

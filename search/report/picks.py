@@ -7,6 +7,7 @@ import numpy as np
 
 from archplace.search.tables import PointView
 
+_MOST_POINTS = 5
 _ON_THE_LINE = 1e-9
 """Distance from the straight line, as a share of the front's extent, up to which a front has no knee."""
 
@@ -39,11 +40,11 @@ def difference(point: PointView, baseline: PointView) -> Difference:
 
 
 def picks(front: Sequence[PointView], baseline: PointView | None) -> tuple[Pick, ...]:
-    """Return three to five picks of ``front`` (fastest first); none for an empty front.
+    """Return picks of ``front`` (fastest first), at most five different points; none for an empty front.
 
     Fastest, best throughput per area, knee (farthest above the straight line between the ends, in units of the front's
-    extent; none where no point lies above it), smallest, and the fastest that is no larger than the baseline. One
-    point may be several picks.
+    extent; none where no point lies above it), smallest, the fastest that is no larger than the baseline, and
+    the smallest that is no slower. One point may be several picks.
     """
     if not front:
         return ()
@@ -75,6 +76,15 @@ def picks(front: Sequence[PointView], baseline: PointView | None) -> tuple[Pick,
                     name=f"Best within {baseline.label}'s area",
                     why=f"the fastest that is no larger than {baseline.label}",
                     point=inside[0],
+                )
+            )
+        as_fast = [point for point in front if point.samples_per_s >= baseline.samples_per_s]
+        if as_fast and len(by_point(found)) < _MOST_POINTS:
+            found.append(
+                Pick(
+                    name=f"Smallest as fast as {baseline.label}",
+                    why=f"the least area that is no slower than {baseline.label}",
+                    point=min(as_fast, key=lambda point: point.area_mm2),
                 )
             )
     return tuple(found)

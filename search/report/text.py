@@ -49,7 +49,7 @@ def fate_text(row: Mapping[str, object]) -> str:
         assert isinstance(bound, float)
         lines.append(
             f"Not evaluated: no placement can give it more than {number(bound)} samples/s, and design {by} has at "
-            "least that on no more area, one of them better."
+            "least that on no more area."
         )
     elif row["reason"] is not None:
         lines.append(f"Infeasible: {row['reason']}")

@@ -14,6 +14,8 @@ from archplace.search.report.picks import Pick, by_point
 from archplace.search.tables import PointView
 
 _ROW_HEIGHT = 44
+_COMPARABLE = 10.0
+"""Times the fastest design's step up to which bars are shown in full."""
 _SMALLEST_SHARE = 5e-4
 """Parts below this share everywhere are not worth a colour in the legend."""
 
@@ -57,6 +59,15 @@ class WhyPlot:
     """The bars, first one on top."""
 
     bars: tuple[Bar, ...]
+
+    @property
+    def seconds_limit(self) -> float:
+        """Where the axis of seconds ends: one very slow design must not make the others' bars invisible.
+
+        That of the slowest design that takes at most ten times as long as the fastest, unless all do.
+        """
+        fastest = min(bar.step_s for bar in self.bars)
+        return max(bar.step_s for bar in self.bars if bar.step_s <= _COMPARABLE * fastest)
 
 
 def labelled_points(picks: Sequence[Pick], baseline: PointView | None) -> list[tuple[str, PointView]]:
@@ -115,11 +126,17 @@ def draw_step(data: WhyPlot) -> go.Figure:
         **LAYOUT,
         barmode="stack",
         bargap=0.35,
-        height=120 + _ROW_HEIGHT * len(data.bars),
-        margin={"l": 10, "r": 20, "t": 10, "b": 110},
+        height=140 + _ROW_HEIGHT * len(data.bars),
+        margin={"l": 10, "r": 20, "t": 10, "b": 130},
         legend=LEGEND,
     )
-    figure.update_xaxes(**AXIS, title_text="seconds per step", row=1, col=1)
+    limit = data.seconds_limit
+    figure.update_xaxes(**AXIS, title_text="seconds per step", range=[0, 1.05 * limit], row=1, col=1)
+    for label, bar in zip(labels, data.bars, strict=True):
+        if bar.step_s > limit:
+            text = f"{seconds(bar.step_s)} ▸"
+            style = {"showarrow": False, "xanchor": "right", "bgcolor": "#FFFFFF", "font": {"color": BLACK}}
+            figure.add_annotation(x=1.04 * limit, y=label, xref="x", yref="y", text=text, **style)
     figure.update_xaxes(**AXIS, title_text="% of the step", range=[0, 100], row=1, col=2)
     figure.update_yaxes(autorange="reversed", automargin=True, ticks="", showgrid=False)
     return figure

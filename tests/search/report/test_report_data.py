@@ -36,7 +36,14 @@ def test_picks_are_those_that_a_hand_calculation_gives() -> None:
     # Throughput per area: 0.2, 0.18, 0.1667, 0.1375. Height above the line from (100, 20) to (400, 55), in units of the
     # extent: 0, 16/35 - 1/3 = 0.124, 30/35 - 2/3 = 0.190, 0. Within the baseline's 250 mm²: 0 and 1.
     found = {pick.name: pick.point.id for pick in Contents.of(a_result()).picks}
-    assert found == {"Fastest": 3, "Best per area": 0, "Knee": 2, "Smallest": 0, "Best within tpu-v4's area": 1}
+    assert found == {
+        "Fastest": 3,
+        "Best per area": 0,
+        "Knee": 2,
+        "Smallest": 0,
+        "Best within tpu-v4's area": 1,
+        "Smallest as fast as tpu-v4": 2,
+    }
 
 
 def test_a_design_that_is_picked_twice_is_one_group() -> None:
@@ -44,7 +51,7 @@ def test_a_design_that_is_picked_twice_is_one_group() -> None:
     assert [[pick.name for pick in group] for group in groups] == [
         ["Fastest"],
         ["Best per area", "Smallest"],
-        ["Knee"],
+        ["Knee", "Smallest as fast as tpu-v4"],
         ["Best within tpu-v4's area"],
     ]
 
@@ -186,6 +193,17 @@ def test_the_bars_of_a_step_add_up_to_the_step_and_the_shares_to_a_hundred() -> 
     figure = draw_step(data)
     shares = [trace for trace in figure.data if trace.xaxis == "x2"]
     assert sum(trace.x[0] for trace in shares) == pytest.approx(100, abs=0.2)
+
+
+def test_a_very_slow_design_does_not_hide_the_others_bars() -> None:
+    result = a_result()
+    points = {**result.outcome.points, 0: evaluated(result.run, 0, 0.1)}
+    contents = Contents.of(replace(result, outcome=replace(result.outcome, points=points)))
+    data = prepare_why(labelled_points(contents.picks, contents.baseline))
+    assert max(bar.step_s for bar in data.bars) == pytest.approx(10240)
+    # Of the others the slowest is design 1, with 36 samples/s.
+    assert data.seconds_limit == pytest.approx(1024 / 36)
+    assert [note.text for note in draw_step(data).layout.annotations] == ["10,240 s ▸"]
 
 
 def test_memory_is_that_of_the_fullest_stage_against_its_capacity() -> None:
