@@ -17,13 +17,16 @@ from archplace.costmodel import Pricer
 from archplace.search.options import Option, OptionSpace
 from archplace.search.pareto import dominated_by, front_mask
 from archplace.search.placement.training import BestPlacement, ChainSeconds
-from archplace.search.schedule import PROOF_TOLERANCE, ScheduleCache
+from archplace.search.pool import SchedulePool
+from archplace.search.schedule import PROOF_TOLERANCE, ScheduleCache, ScheduleProblem
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, LayerSeconds, StepTimes, refusals
 from archplace.workloads import Workload
 
-
-SOLVER_LIMIT_S = 0.5
+SOLVER_LIMIT_S = 0.2
 """Deterministic time that a schedule gets whose bound and list schedule do not meet."""
+
+REFINED_AT_ONCE = 32
+"""Points whose schedules are solved before the front is renewed: what is stored survives, what is beaten is skipped."""
 
 
 class Fate(IntEnum):
@@ -202,6 +205,24 @@ class WorkloadSearch:
                 for row, j in enumerate(columns):
                     self._try(searches[j], key, lower, upper, row)
 
+    def open_problems(self, architecture: int, best_s: float) -> list[ScheduleProblem]:
+        """Return the schedules whose brackets are open and that could make an option faster than ``best_s``."""
+        keys = {
+            self.spaces[i].option.graph_key for i in np.flatnonzero(self.bound_s[:, architecture] < best_s).tolist()
+        }
+        found = []
+        for key in sorted(keys):
+            lower, upper = self._times[key].brackets(np.array([architecture]))
+            fastest = [
+                space.best(_row(lower.chain(recompute=space.option.recompute), 0), better_than_s=best_s)
+                for space in self.spaces
+                if space.option.graph_key == key
+            ]
+            if any(placement is not None for placement in fastest):
+                problems = self._times[key].problems(architecture)
+                found += [problems[part] for part in problems if lower.seconds[part][0] < upper.seconds[part][0]]
+        return found
+
     def refine(self, architecture: int, cache: ScheduleCache) -> WorkloadResult | None:
         """Return the best placement on one architecture with its schedules solved to proven optimality.
 
@@ -278,11 +299,13 @@ class Exploration:
         choices: Choices,
         *,
         cache: ScheduleCache | None = None,
+        jobs: int | None = None,
     ) -> None:
         self.architectures = architectures
         self._choices = choices
         self._max_step_s = np.inf if choices.max_step_s is None else choices.max_step_s
         self.cache = cache if cache is not None else ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
+        self._jobs = jobs
         pricer = Pricer(architectures, cluster)
         self.searches = [WorkloadSearch(workload, architectures, pricer, cluster, choices) for workload in workloads]
         count = len(architectures)
@@ -328,11 +351,21 @@ class Exploration:
         self._admit(list(stored))
         while len(batch := self._promising()):
             self._take(self._evaluate(batch), on_points)
-        tried = {point.architecture for point in stored if not point.proven}
-        while len(batch := self._undecided(tried)):
-            tried.update(batch.tolist())
-            self._take([point for i in batch.tolist() for point in self._refine(i)], on_points)
+        tried: set[int] = set()
+        with SchedulePool(self.cache, jobs=self._jobs) as pool:
+            while len(batch := self._undecided(tried)[:REFINED_AT_ONCE]):
+                tried.update(batch.tolist())
+                pool.fill([problem for i in batch.tolist() for problem in self._open_problems(i)])
+                self._take([point for i in batch.tolist() for point in self._refine(i)], on_points)
         return self.outcome
+
+    def _open_problems(self, architecture: int) -> list[ScheduleProblem]:
+        results = self.outcome.points[architecture].results
+        return [
+            problem
+            for search, result in zip(self.searches, results, strict=True)
+            for problem in search.open_problems(architecture, result.placement.step_s)
+        ]
 
     def _take(self, points: list[Evaluated], on_points: Callable[[list[Evaluated], Progress], None] | None) -> None:
         self._admit(points)

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from archplace.arch_configs import Architectures, price_accelerator_area
 from archplace.arch_configs.errors import StoreError
-from archplace.search.explore import Choices, Evaluated, Exploration, Outcome, Progress
+from archplace.search.explore import SOLVER_LIMIT_S, Choices, Evaluated, Exploration, Outcome, Progress
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
 from archplace.search.store import Store
@@ -51,18 +51,21 @@ class RunSearch:
         self._stored_schedules: set[str] = set()
 
     @classmethod
-    def start(cls, job: Run, folder: Path) -> Self:
+    def start(cls, job: Run, folder: Path, *, jobs: int | None = None) -> Self:
         """Open or make the store in ``folder`` and enumerate the space.
 
-        Raises :class:`StoreError` for a folder of other inputs, :class:`InfeasibleError` for an empty space.
+        ``jobs`` processes solve schedules; None takes as many as there are processors. Raises :class:`StoreError` for
+        a folder of other inputs, :class:`InfeasibleError` for an empty space.
         """
         store = Store.create(folder, digest=job.digest, meta={"name": job.name, "run": _RUN.dump_json(job).decode()})
-        cache = ScheduleCache()
-        exploration = Exploration(job.space.enumerate(), job.workloads, job.cluster, job.choices, cache=cache)
+        cache = ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
+        exploration = Exploration(
+            job.space.enumerate(), job.workloads, job.cluster, job.choices, cache=cache, jobs=jobs
+        )
         search = cls(job, store, exploration)
-        for row in store.schedules():
-            cache.remember(*row)
-        search._stored_schedules = set(cache.rows())
+        for key, schedule in store.schedules().items():
+            cache.keep(key, schedule)
+        search._stored_schedules = set(cache.schedules)
         return search
 
     def __enter__(self) -> Self:
@@ -110,9 +113,9 @@ class RunSearch:
         """Evaluate until every architecture has its fate, storing points as they come."""
 
         def store_points(points: list[Evaluated], progress: Progress) -> None:
-            rows = self._exploration.cache.rows()
-            new = [key for key in rows if key not in self._stored_schedules]
-            self.store.add_schedules([rows[key] for key in new])
+            known = self._exploration.cache.schedules
+            new = {key: known[key] for key in known.keys() - self._stored_schedules}
+            self.store.add_schedules(new)
             self._stored_schedules.update(new)
             self.store.add_points(points)
             on_points(points, progress)
@@ -140,9 +143,9 @@ def open_result(folder: Path) -> RunResult:
         assert isinstance(text, str)
         job = _RUN.validate_json(text)
         outcome = store.outcome()
-        cache = ScheduleCache()
-        for row in store.schedules():
-            cache.remember(*row)
+        cache = ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
+        for key, schedule in store.schedules().items():
+            cache.keep(key, schedule)
     if outcome is None:
         raise StoreError(
             f"{folder}: the run is not finished; go on with: archplace search {job.name}.yaml --out {folder}"

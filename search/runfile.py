@@ -118,7 +118,9 @@ def load_run(path: Path | str) -> Run:
             problems.extend(_placed(document, key, problem) for problem in error.problems)
             return None
 
-    names = [(run.workload, ("run", "workload"))] if run.workload is not None else []
+    names: list[tuple[str, KeyPath]] = []
+    if run.workload is not None:
+        names.append((run.workload, ("run", "workload")))
     names += [(name, ("run", "workloads", i)) for i, name in enumerate(run.workloads or ())]
     workloads = [attempt(load_workload, name, key) for name, key in names]
     space = attempt(load_space, run.space, ("run", "space"))

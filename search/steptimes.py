@@ -1,7 +1,7 @@
 """Seconds of a workload's layers on every architecture: bounds for all, exact schedules for those that need them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.costmodel import Pricer
 from archplace.search.placement.training import ChainSeconds, split_chain
-from archplace.search.schedule import ScheduleCache, ScheduleGraph, lower_bound_s
-from archplace.search.schedule.listing import bracket_s
+from archplace.search.schedule import ScheduleCache, ScheduleGraph, ScheduleProblem, bracket_s, lower_bound_s
 from archplace.workloads import TrainingStep, Workload
 from archplace.workloads.operators import Operator, Phase, Unit, VectorWork
 
@@ -107,27 +106,31 @@ class StepTimes:
             LayerSeconds(seconds=upper, optimizer_s_per_parameter=optimizer),
         )
 
-    def solved(self, index: int, cache: ScheduleCache) -> tuple[LayerSeconds, LayerSeconds]:
-        """Return the same for one architecture, schedules brought to proven optimality if the cache's limit allows."""
+    def problems(self, index: int) -> dict[tuple[str, str], ScheduleProblem]:
+        """Return the schedules of one architecture as problems, by kind of layer and direction."""
         indices = np.array([index])
         pricer, archs = self._pricer.subset(indices), self._archs.take(indices)
-        lower, upper = {}, {}
+        found = {}
         for key, graph in self.layers.graphs.items():
             prices = pricer.price(self.layers.operators[key])
-            problem = graph.problem(
+            found[key] = graph.problem(
                 one_s=prices.one_s[0],
                 all_s=prices.all_s[0],
                 tensor_units=int(archs.tensor_count[0]),
                 vector_units=int(archs.vector_count[0]),
             )
-            known = cache.makespan(problem)
-            upper[key] = np.array([known.makespan_s])
-            lower[key] = np.array([known.lower_bound_s])
-        optimizer = self._optimizer_s(pricer)
-        return (
-            LayerSeconds(seconds=lower, optimizer_s_per_parameter=optimizer),
-            LayerSeconds(seconds=upper, optimizer_s_per_parameter=optimizer),
-        )
+        return found
+
+    def solved(self, index: int, cache: ScheduleCache) -> tuple[LayerSeconds, LayerSeconds]:
+        """Return the same for one architecture, open brackets closed if the cache's time limit allows."""
+        lower, upper = self.brackets(np.array([index]))
+        best, least = dict(upper.seconds), dict(lower.seconds)
+        for key, problem in self.problems(index).items():
+            if least[key][0] < best[key][0]:
+                schedule = cache.solve(problem)
+                best[key] = np.minimum(best[key], schedule.makespan_s)
+                least[key] = np.minimum(np.maximum(least[key], schedule.lower_bound_s), best[key])
+        return replace(lower, seconds=least), replace(upper, seconds=best)
 
     def _optimizer_s(self, pricer: Pricer) -> FloatArray:
         return pricer.price([self._optimizer]).all_s[:, 0] / OPTIMIZER_PARAMETERS

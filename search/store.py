@@ -7,17 +7,19 @@ times and no host names; those stand in ``log``.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from archplace import __version__
 from archplace.arch_configs.errors import StoreError
 from archplace.search.explore import Evaluated, Outcome
+from archplace.search.schedule import Schedule, ScheduleStatus
 
 SCHEMA = 1
 """Raised whenever the meaning of what is stored changes."""
@@ -28,7 +30,7 @@ _TABLES = """
 create table if not exists meta (key text primary key, value text not null);
 create table if not exists log (id integer primary key, key text not null, value text not null);
 create table if not exists points (architecture integer primary key, data text not null);
-create table if not exists schedules (key text primary key, makespan_s real, lower_bound_s real, status text);
+create table if not exists schedules (key text primary key, data text not null);
 create table if not exists outcome (name text primary key, dtype text not null, data blob not null);
 create table if not exists reasons (kind text not null, subject text not null, reason text not null,
                                     primary key (kind, subject));
@@ -144,18 +146,49 @@ class Store:
                 f"{self.folder / FILE}: a stored point cannot be read ({error.error_count()} errors)"
             ) from None
 
-    def add_schedules(self, rows: Sequence[tuple[str, float, float, str]]) -> None:
-        """Store schedules by content key: (key, makespan, lower bound, status)."""
+    def add_schedules(self, schedules: Mapping[str, Schedule]) -> None:
+        """Store schedules by content key."""
+        rows = [
+            (
+                key,
+                json.dumps(
+                    {
+                        "start_s": one.start_s.tolist(),
+                        "mode": one.mode.tolist(),
+                        "unit": one.unit.tolist(),
+                        "makespan_s": one.makespan_s,
+                        "lower_bound_s": one.lower_bound_s,
+                        "status": one.status.value,
+                    }
+                ),
+            )
+            for key, one in schedules.items()
+        ]
         with self._connection:
-            self._connection.executemany("insert or replace into schedules values (?, ?, ?, ?)", rows)
+            self._connection.executemany("insert or replace into schedules values (?, ?)", rows)
 
-    def schedules(self) -> list[tuple[str, float, float, str]]:
-        """Return all stored schedules."""
-        return self._connection.execute("select key, makespan_s, lower_bound_s, status from schedules").fetchall()
+    def schedules(self) -> dict[str, Schedule]:
+        """Return all stored schedules by content key."""
+        found = {}
+        for key, text in self._connection.execute("select key, data from schedules order by key"):
+            data = json.loads(text)
+            found[key] = Schedule(
+                start_s=np.array(data["start_s"]),
+                mode=np.array(data["mode"], dtype=np.int8),
+                unit=np.array(data["unit"], dtype=np.int64),
+                makespan_s=data["makespan_s"],
+                lower_bound_s=data["lower_bound_s"],
+                status=ScheduleStatus(data["status"]),
+            )
+        return found
 
     def finish(self, outcome: Outcome) -> None:
         """Store the fates of all architectures and the reasons."""
-        arrays = {"fate": outcome.fate, "bound": outcome.bound_seconds_per_sample, "by": outcome.by}
+        arrays: dict[str, NDArray[np.generic]] = {
+            "fate": outcome.fate,
+            "bound": outcome.bound_seconds_per_sample,
+            "by": outcome.by,
+        }
         reasons = [("architecture", str(key), text) for key, text in outcome.reasons.items()]
         reasons += [("option", key, text) for key, text in outcome.option_reasons.items()]
         with self._connection:

@@ -23,13 +23,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check packages, solvers, built-in files and the file system; exit 1 when something needed does not work."""
-    rows = [_row("archplace", True, __version__), _row("python", sys.version_info >= (3, 11), platform.python_version())]
+    python = _row("python", sys.version_info >= (3, 11), platform.python_version())
+    rows = [_row("archplace", True, __version__), python]
     rows += [_package(name) for name in NEEDED]
     rows += [_cpsat(), _milp(), _builtins(), _store()]
     print_rows(rows, arguments.format)
     failed = [row["check"] for row in rows if row["ok"] != "yes"]
     if failed:
-        print(f"archplace: not working: {', '.join(map(str, failed))}; reinstall with: pip install -e .", file=sys.stderr)
+        names = ", ".join(map(str, failed))
+        print(f"archplace: not working: {names}; reinstall with: pip install -e .", file=sys.stderr)
         return EXIT_INTERNAL
     return EXIT_DONE
 
@@ -50,7 +52,8 @@ def _tiny_problem_makespan(engine: str) -> float:
 
     # Two independent operators on two units: side by side 2 s, one after the other on all units 2.4 s.
     graph = ScheduleGraph.build(kinds=[0, 0], edges=[])
-    return solve(graph.problem(one_s=[2, 2], all_s=[1.2, 1.2], tensor_units=2, vector_units=1), engine=engine).makespan_s
+    problem = graph.problem(one_s=[2, 2], all_s=[1.2, 1.2], tensor_units=2, vector_units=1)
+    return solve(problem, engine=engine).makespan_s
 
 
 def _cpsat() -> Row:

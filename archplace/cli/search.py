@@ -5,13 +5,13 @@ import sys
 import time
 from pathlib import Path
 
-from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_INTERRUPTED
+from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_INTERRUPTED, EXIT_USAGE
 from archplace.cli._output import add_format, print_rows
 from archplace.cli._progress import ProgressLine
-from archplace.search.explore import Evaluated, Fate, Progress
+from archplace.search.explore import Fate
 from archplace.search.run import RunSearch
 from archplace.search.runfile import load_run
-from archplace.search.tables import front_rows
+from archplace.search.tables import point_views, short_row
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN.yaml", help="what to search: workload, space, cluster, placement options")
     parser.add_argument("--out", metavar="DIR", type=Path, help="folder for the results (needed unless --dry-run)")
     parser.add_argument("--dry-run", action="store_true", help="print the size of the search and stop")
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="processes that solve schedules (default: all processors)"
+    )
     add_format(parser)
 
 
@@ -29,20 +32,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print_rows([RunSearch.size(job)], arguments.format)
         return EXIT_DONE
+    if arguments.jobs is not None and arguments.jobs < 1:
+        print(f"archplace: --jobs: found {arguments.jobs}, needs at least 1", file=sys.stderr)
+        return EXIT_USAGE
     if arguments.out is None:
         print("archplace: --out DIR is needed: the folder that holds the results", file=sys.stderr)
-        return 2
+        return EXIT_USAGE
     resume = f"archplace search {arguments.run} --out {arguments.out}"
-    with ProgressLine() as line, RunSearch.start(job, arguments.out) as search:
+    with ProgressLine() as line, RunSearch.start(job, arguments.out, jobs=arguments.jobs) as search:
         line.say(f"{search.describe()} ({time.monotonic() - started:.1f} s)")
-
-        def on_points(points: list[Evaluated], progress: Progress) -> None:
-            line.show(progress)
 
         try:
             search.bound()
             line.say(f"bounds for all architectures ({time.monotonic() - started:.1f} s)")
-            outcome = search.finish(on_points)
+            outcome = search.finish(lambda _, progress: line.show(progress))
         except KeyboardInterrupt:
             line.say(f"interrupted; what is done is stored. Go on with: {resume}")
             return EXIT_INTERRUPTED
@@ -63,5 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
             reasons = list(outcome.reasons.values()) + list(outcome.option_reasons.values())
             line.say("nothing is feasible; for example: " + (reasons[0] if reasons else "no option given"))
             return EXIT_INFEASIBLE
-        print_rows(front_rows(search.context()), arguments.format)
+        rows = [point.row() for point in point_views(search.result())]
+        print_rows([short_row(row) for row in rows] if arguments.format == "table" else rows, arguments.format)
     return EXIT_DONE

@@ -26,7 +26,6 @@ from archplace.costmodel import LayerMemory, ring_s, spread, transfer_s
 from archplace.workloads.operators import CollectiveKind
 from archplace.workloads.training_step import Layer, TrainingStep
 
-
 Seconds = TypeVar("Seconds", FloatArray, float)
 
 

@@ -6,7 +6,7 @@ and says what is proven about it, and a :class:`ScheduleCache` remembers it by c
 """
 
 from archplace.search.schedule.bounds import lower_bound_s
-from archplace.search.schedule.cache import Makespan, ScheduleCache
+from archplace.search.schedule.cache import ScheduleCache
 from archplace.search.schedule.graph import Kind, ScheduleGraph, segments
 from archplace.search.schedule.instance_file import ScheduleInstance, read_schedule_instances
 from archplace.search.schedule.listing import Bracket, bracket_s, list_makespan_s
@@ -27,7 +27,6 @@ __all__ = [
     "TIME_LIMIT_S",
     "Bracket",
     "Kind",
-    "Makespan",
     "Mode",
     "Schedule",
     "ScheduleCache",

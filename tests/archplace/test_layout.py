@@ -40,11 +40,13 @@ def test_every_package_is_installed():
     assert sorted(found) == sorted(setuptools_table()["packages"])
 
 
-def test_package_data_patterns_reach_every_yaml_file():
+def test_package_data_patterns_reach_every_data_file():
     table = setuptools_table()
-    for room in ("arch_configs", "workloads"):
-        matched = {path for pattern in table["package-data"][f"archplace.{room}"] for path in (ROOT / room).glob(pattern)}
-        assert matched == set((ROOT / room).rglob("*.yaml"))
+    folders = {"arch_configs": ["*.yaml"], "workloads": ["*.yaml"], "search/report": ["*.css", "*.js"]}
+    for folder, kinds in folders.items():
+        patterns = table["package-data"]["archplace." + folder.replace("/", ".")]
+        matched = {path for pattern in patterns for path in (ROOT / folder).glob(pattern)}
+        assert matched == {path for kind in kinds for path in (ROOT / folder).rglob(kind)}
 
 
 def test_typed_marker_ships():

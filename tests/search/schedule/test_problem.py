@@ -110,20 +110,17 @@ def test_a_cache_solves_equal_problems_once() -> None:
     cache = ScheduleCache()
     assert cache.solve(problem) is cache.solve(equal)
     assert len(cache) == 1
-    assert cache.rows() == {problem.key(): (problem.key(), 4.0, 4.0, "optimal")}
+    assert {key: found.makespan_s for key, found in cache.schedules.items()} == {problem.key(): 4.0}
 
 
-def test_a_cache_remembers_answers_of_another_run() -> None:
+def test_a_cache_takes_over_schedules_of_another_run() -> None:
     graph = ScheduleGraph.build(kinds=[0, 0])
     problem = graph.problem(one_s=[4, 4], all_s=[3, 3], tensor_units=2, vector_units=1)
-    cache = ScheduleCache()
-    cache.remember(problem.key(), 5.0, 4.0, "gap")
-    known = cache.makespan(problem)
-    assert (known.makespan_s, known.lower_bound_s, known.status) == (5.0, 4.0, "gap")
-    assert cache.solve(problem).makespan_s == 4.0  # a schedule has times: it is solved for
-    assert cache.makespan(problem).status == "optimal"
-    with pytest.raises(ValueError, match="probably"):
-        cache.remember("key", 1.0, 1.0, "probably")
+    found = replace(solve(problem, engine="list"), lower_bound_s=3.0, status=ScheduleStatus.GAP)
+    cache = ScheduleCache(time_limit_s=1.0)
+    cache.keep(problem.key(), found)
+    assert cache.solve(problem) is found
+    assert cache.solve(problem, time_limit_s=2.0).status is ScheduleStatus.OPTIMAL
 
 
 def test_a_cache_tries_again_only_what_is_not_proven_and_only_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:

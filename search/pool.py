@@ -1,0 +1,58 @@
+"""Solve many schedules at once, on the processes of this machine."""
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from os import cpu_count
+from types import TracebackType
+from typing import Self
+
+from archplace.search.schedule import Schedule, ScheduleCache, ScheduleProblem, solve
+
+_FEW = 8
+"""Schedules that are solved here rather than by waiting for processes to start."""
+
+
+class SchedulePool:
+    """Fills a :class:`ScheduleCache` from several processes; the answers do not depend on how many.
+
+    Processes start when first needed, by ``spawn``: a fork of a process with threads (progress display, solvers) may
+    hang. Use as a context manager.
+    """
+
+    def __init__(self, cache: ScheduleCache, *, jobs: int | None = None) -> None:
+        self.cache = cache
+        self._jobs = jobs or cpu_count() or 1
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=kind is None, cancel_futures=True)
+
+    def fill(self, problems: Sequence[ScheduleProblem]) -> None:
+        """Solve those of ``problems`` that the cache does not know; equal ones once."""
+        known = self.cache.schedules
+        new: dict[str, ScheduleProblem] = {}
+        for problem in problems:
+            key = problem.key()
+            if key not in known:
+                new.setdefault(key, problem)
+        if len(new) < _FEW or self._jobs == 1:
+            for problem in new.values():
+                self.cache.solve(problem)
+            return
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(self._jobs, mp_context=get_context("spawn"))
+        tasks = [(problem, self.cache.engine, self.cache.time_limit_s) for problem in new.values()]
+        for key, schedule in zip(new, self._executor.map(_solve, tasks), strict=True):
+            self.cache.keep(key, schedule)
+
+
+def _solve(task: tuple[ScheduleProblem, str, float]) -> Schedule:
+    problem, engine, time_limit_s = task
+    return solve(problem, engine=engine, time_limit_s=time_limit_s)
