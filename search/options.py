@@ -163,12 +163,16 @@ def _envelope(ways: Sequence[Degrees], gradient_bytes: float, lightest_s: float)
     return kept
 
 
+def _human(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.4g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.4g} MB"
+
+
 def _shortage(memory: ChainMemory, option: Option, accelerators: int, most: int) -> str:
     if most < 1:
         return f"tensor-parallel width {option.tensor_parallel} exceeds the {accelerators} accelerators"
     needs = {stages: memory.least_capacity_bytes(stages=stages) for stages in range(1, most + 1)}
     stages = min(needs, key=lambda s: (needs[s], s))
     return (
-        f"memory: needs at least {needs[stages] / 1e9:.1f} GB per device "
-        f"({stages} stages of {option.tensor_parallel}), HBM has {option.hbm_bytes / 1e9:.1f} GB"
+        f"memory: needs at least {_human(needs[stages])} per device with {stages} stages of "
+        f"{option.tensor_parallel} devices, HBM has {_human(option.hbm_bytes)}"
     )

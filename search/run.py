@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from archplace.arch_configs import Architectures, price_accelerator_area
-from archplace.arch_configs.errors import StoreError
+from archplace.arch_configs.errors import ConfigError, StoreError
 from archplace.search.explore import SOLVER_LIMIT_S, Choices, Evaluated, Exploration, Outcome, Progress
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
@@ -171,13 +171,14 @@ def _baseline(job: Run, cache: ScheduleCache) -> Baseline | None:
         recompute=job.choices.recompute,
         hbm_bytes=None,
     )
-    exploration = Exploration(architectures, job.workloads, job.cluster, choices, cache=cache)
-    exploration.bound()
-    outcome = exploration.run()
-    reasons = [*outcome.reasons.values(), *outcome.option_reasons.values()]
-    return Baseline(
-        name=job.baseline.name,
-        architectures=architectures,
-        point=outcome.points.get(0),
-        reason=None if outcome.points else "; ".join(reasons[:1]) or "no placement option fits",
-    )
+    point, reason = None, None
+    try:
+        exploration = Exploration(architectures, job.workloads, job.cluster, choices, cache=cache, jobs=1)
+        exploration.bound()
+        outcome = exploration.run()
+        point = outcome.points.get(0)
+        if point is None:
+            reason = next(iter([*outcome.option_reasons.values(), *outcome.reasons.values()]), "no placement fits")
+    except ConfigError as error:  # the chip has no rate for the workload's precision
+        reason = str(error)
+    return Baseline(name=job.baseline.name, architectures=architectures, point=point, reason=reason)

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         line.say(f"done in {time.monotonic() - started:.1f} s: {counts}")
         line.say(f"next: archplace report {arguments.out}")
         if not outcome.front:
-            reasons = list(outcome.reasons.values()) + list(outcome.option_reasons.values())
+            reasons = [*outcome.option_reasons.values(), *outcome.reasons.values()]
             line.say("nothing is feasible; for example: " + (reasons[0] if reasons else "no option given"))
             return EXIT_INFEASIBLE
         rows = [point.row() for point in point_views(search.result())]
