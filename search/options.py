@@ -94,20 +94,35 @@ class OptionSpace:
         first, block, n_blocks, last = split_chain(self.step)
         best: FloatArray = np.full(len(seconds.first_s), np.inf)
         gradient = self.step.parameter_bytes.gradient
+        ends = np.maximum(seconds.first_s, seconds.last_s)
+        whole = seconds.first_s + seconds.block_s * n_blocks + seconds.last_s
         for pipeline in self.pipelines:
             stages = pipeline.stages
+            # Perfectly balanced stages and nothing to synchronise: where even that is no better, this is not the best.
+            balanced = np.maximum(ends, whole / stages) * min(way.slots for way in pipeline.degrees)
+            hopeful = np.flatnonzero(balanced < best)
+            if len(hopeful) == 0:
+                continue
+            some = ChainSeconds(
+                first_s=seconds.first_s[hopeful],
+                block_s=seconds.block_s[hopeful],
+                last_s=seconds.last_s[hopeful],
+                optimizer_s_per_parameter=seconds.optimizer_s_per_parameter[hopeful],
+            )
             parameters = float(first.parameters)
             if stages == 1:
                 parameters += block.parameters * n_blocks + last.parameters
-            optimizer = seconds.optimizer_s_per_parameter * parameters
+            optimizer = some.optimizer_s_per_parameter * parameters
             by_transfer: dict[float, list[Degrees]] = {}
             for way in pipeline.degrees:
                 by_transfer.setdefault(way.transfer_s, []).append(way)
+            least = best[hopeful]
             for transfer, ways in by_transfer.items():
-                load = chain_load_s(seconds, pipeline.caps, transfer, n_blocks)
+                load = chain_load_s(some, pipeline.caps, transfer, n_blocks)
                 lightest = float(load.min())
                 for way, fixed in _envelope(ways, gradient * parameters, lightest):
-                    np.minimum(best, load * way.slots + (optimizer + fixed), out=best)
+                    np.minimum(least, load * way.slots + (optimizer + fixed), out=least)
+            best[hopeful] = least
         return best
 
     def best(self, seconds: ChainSeconds[float], *, better_than_s: float = np.inf) -> BestPlacement | None:

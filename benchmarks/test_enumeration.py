@@ -1,0 +1,32 @@
+"""How fast design spaces enumerate, and how fast all architectures of one are bounded."""
+
+import pytest
+
+from archplace.arch_configs import load_cluster, load_space
+from archplace.search.explore import Choices, Exploration
+from archplace.workloads import load_workload
+
+
+@pytest.mark.parametrize("name", ["phaze", "modern"])
+def test_enumeration(benchmark, name):
+    space = load_space(name)
+    architectures = benchmark(space.enumerate)
+    benchmark.extra_info["raw_per_s"] = space.n_raw / benchmark.stats.stats.median
+    print(f"\n{name}: {space.n_raw:,} raw, {len(architectures):,} kept, {benchmark.stats.stats.median:.3f} s")
+
+
+def test_bounds_of_all_architectures(benchmark):
+    """Lower bounds on Llama 2 7B for all of PHAZE's space and 83 placement options."""
+    choices = Choices(
+        accelerators=1024,
+        tensor_parallel=(1, 2, 4, 8),
+        microbatch=(1, 2, 4, 8),
+        recompute=(False, True),
+        hbm_bytes=(32 * 10**9, 64 * 10**9, 80 * 10**9),
+    )
+    architectures = load_space("phaze").enumerate()
+    cluster = load_cluster("tpu-v4-pod").sized(1024)
+    search = Exploration(architectures, [load_workload("llama2-7b")], cluster, choices)
+    benchmark.pedantic(search.bound, rounds=1)
+    count = len(architectures) * len(search.searches[0].spaces)
+    print(f"\n{count:,} architecture × option bounds in {benchmark.stats.stats.median:.1f} s")
