@@ -3,7 +3,8 @@
 import pytest
 
 from archplace.arch_configs import load_cluster, load_space
-from archplace.search.explore import Choices, Exploration
+from archplace.search.explore import Exploration
+from archplace.search.workload_search import Choices
 from archplace.workloads import load_workload
 
 

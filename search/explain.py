@@ -13,10 +13,10 @@ import numpy as np
 from archplace.arch_configs.architectures import Architectures
 from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import Parts, Pricer, StageMemory, stage_memory
-from archplace.search.explore import WorkloadResult
 from archplace.search.placement.training import split_chain
 from archplace.search.schedule import Mode, Schedule, ScheduleCache
 from archplace.search.steptimes import LayerGraphs
+from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Operator, Unit, Workload
 
 PARTS = (

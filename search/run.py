@@ -10,10 +10,11 @@ from pydantic import TypeAdapter
 
 from archplace.arch_configs import Architectures, price_accelerator_area
 from archplace.arch_configs.errors import ConfigError, StoreError
-from archplace.search.explore import SOLVER_LIMIT_S, Choices, Evaluated, Exploration, Outcome, Progress
+from archplace.search.explore import SOLVER_LIMIT_S, Evaluated, Exploration, Outcome, Progress
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
 from archplace.search.store import Store
+from archplace.search.workload_search import Choices
 
 _RUN = TypeAdapter(Run)
 

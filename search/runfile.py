@@ -20,7 +20,7 @@ from archplace.arch_configs import (
 from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.arch_configs.files import Document, FileModel, KeyPath, parse_document, read_document
 from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres
-from archplace.search.explore import Choices
+from archplace.search.workload_search import Choices
 from archplace.workloads import Workload, load_workload
 
 T = TypeVar("T")

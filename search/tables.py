@@ -6,8 +6,9 @@ from functools import cached_property
 
 from archplace.arch_configs.architectures import Architectures
 from archplace.search.explain import Explanation, explain, peak_flops_per_s
-from archplace.search.explore import Evaluated, Fate, WorkloadResult
+from archplace.search.explore import Evaluated, Fate
 from archplace.search.run import RunResult
+from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Workload
 
 Row = dict[str, object]

@@ -1,9 +1,10 @@
 """One design point as a document: architecture, placement, metrics, breakdown, memory, difference to the baseline."""
 
 from archplace.search.explain import Explanation
-from archplace.search.explore import Fate, WorkloadResult
+from archplace.search.explore import Fate
 from archplace.search.report.picks import difference
 from archplace.search.tables import PointView, Row
+from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Workload
 
 

@@ -6,11 +6,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from archplace.search.explore import WorkloadResult
 from archplace.search.report._format import cell, count, gigabytes, heading, percent
 from archplace.search.report.summary import Counts, ReasonGroup
 from archplace.search.run import RunResult
 from archplace.search.tables import PointView, architecture_row
+from archplace.search.workload_search import WorkloadResult
 
 PINNED_SHARE = 0.8
 """Share of the front at one end of a parameter's range from which on the range is called too narrow."""

@@ -9,7 +9,10 @@ from archplace.search.schedule.solve import TIME_LIMIT_S, solve
 
 @dataclass(slots=True, kw_only=True)
 class ScheduleCache:
-    """Schedules by :meth:`ScheduleProblem.key`; :attr:`schedules` and :meth:`keep` carry them from one run to the next."""
+    """Schedules by :meth:`ScheduleProblem.key`.
+
+    :attr:`schedules` and :meth:`keep` carry them from one run to the next.
+    """
 
     engine: str = "auto"
     """As for :func:`solve`."""

@@ -8,9 +8,10 @@ import pytest
 
 from archplace.arch_configs import Cluster, NetworkDimension, Topology, load_space
 from archplace.costmodel import Pricer, ring_s, spread, stage_memory, transfer_s
-from archplace.search.explore import Choices, Exploration, Fate
+from archplace.search.explore import Exploration, Fate
 from archplace.search.schedule import ScheduleCache, ScheduleGraph
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS
+from archplace.search.workload_search import Choices
 from archplace.workloads import CollectiveKind, Operator, Phase, Unit, load_workload
 
 CLUSTER = Cluster(

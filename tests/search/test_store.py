@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from archplace.arch_configs.errors import StoreError
-from archplace.search.explore import Evaluated, Fate, Outcome, WorkloadResult
+from archplace.search.explore import Evaluated, Fate, Outcome
 from archplace.search.options import Option
 from archplace.search.placement.training import BestPlacement, Degrees
 from archplace.search.schedule import ScheduleGraph, solve
 from archplace.search.store import FILE, Store
+from archplace.search.workload_search import WorkloadResult
 
 
 def point(architecture, step_s=1.25):

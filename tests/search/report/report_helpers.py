@@ -21,12 +21,13 @@ from dataclasses import replace
 import numpy as np
 
 from archplace.arch_configs import Architectures, DesignSpace, load_accelerator, load_cluster, load_space
-from archplace.search.explore import Choices, Evaluated, Fate, Outcome, WorkloadResult
+from archplace.search.explore import Evaluated, Fate, Outcome
 from archplace.search.options import Option
 from archplace.search.placement.training import BestPlacement, Degrees
 from archplace.search.run import Baseline, RunResult
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
+from archplace.search.workload_search import Choices, WorkloadResult
 from archplace.workloads import Workload, load_workload
 
 AREAS = (100.0, 200.0, 300.0, 400.0, 250.0, 500.0, 600.0, 50.0)
