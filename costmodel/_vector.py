@@ -21,10 +21,13 @@ def lane_cycles(work: VectorWork, units: FloatArray, lanes: FloatArray) -> Float
     return cycles
 
 
-def row_stays_on_chip(work: VectorWork, units: FloatArray, buffer_bytes: FloatArray) -> FloatArray:
-    """Return 1 where one row per unit fits half of the buffer, so that later passes need no HBM, else 0."""
+def row_stays_on_chip(work: VectorWork, buffer_bytes: FloatArray) -> FloatArray:
+    """Return 1 where a row's operands and results fit half of the buffer, so that later passes need no HBM, else 0.
+
+    Half, because the next row is loaded meanwhile. Units share a row where there is no room for one each.
+    """
     row_bytes = (work.read_bytes + work.write_bytes) / max(work.rows, 1)
-    return (row_bytes * np.minimum(units, work.rows) <= buffer_bytes / 2).astype(np.float64)
+    return (row_bytes <= buffer_bytes / 2).astype(np.float64)
 
 
 def hbm_read_bytes(work: VectorWork, resident: FloatArray) -> FloatArray:

@@ -214,14 +214,14 @@ class Pricer:
             self._configs[precision, one_unit] = (configs, distinct.of)
         return self._configs[precision, one_unit]
 
-    def _lanes(self, work: VectorWork, *, one_unit: bool) -> tuple[FloatArray, FloatArray]:
+    def _lanes(self, work: VectorWork, *, one_unit: bool) -> FloatArray:
         units = np.ones(1) if one_unit else self._archs.vector_count.astype(np.float64)
-        return units, lane_cycles(work, units, self._archs.vector_lanes.astype(np.float64)) / self._archs.clock_hz
+        return lane_cycles(work, units, self._archs.vector_lanes.astype(np.float64)) / self._archs.clock_hz
 
     def _vector(self, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
-        units, lanes_s = self._lanes(work, one_unit=one_unit)
+        lanes_s = self._lanes(work, one_unit=one_unit)
         buffer_bytes = self._archs.global_buffer_bytes * share
-        reads = hbm_read_bytes(work, row_stays_on_chip(work, units, buffer_bytes))
+        reads = hbm_read_bytes(work, row_stays_on_chip(work, buffer_bytes))
         port_bytes = np.maximum(float(work.read_bytes) * work.passes, float(work.write_bytes))
         return Parts(
             array_s=np.zeros(1),
@@ -239,11 +239,11 @@ class Pricer:
         what is read besides the product's operands. Where the epilogue reduces over rows, a whole row of results must
         stay on chip; where it cannot, the result is written and read back once.
         """
-        units, lanes_s = self._lanes(work, one_unit=one_unit)
+        lanes_s = self._lanes(work, one_unit=one_unit)
         reads = tensor.read_bytes + work.read_bytes
         writes = np.full(1, float(work.write_bytes))
         if work.reductions:
-            resident = row_stays_on_chip(work, units, self._archs.global_buffer_bytes * share) > 0
+            resident = row_stays_on_chip(work, self._archs.global_buffer_bytes * share) > 0
             reads = np.where(resident, reads, reads + tensor.write_bytes)
             writes = np.where(resident, writes, writes + tensor.write_bytes)
         extra_port = np.maximum(float(work.read_bytes), 0.0) / (self._archs.global_buffer_bytes_per_s * share)

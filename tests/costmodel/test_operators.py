@@ -77,7 +77,7 @@ def test_lane_bound_work_scales_with_lanes():
 def test_passes_over_rows_that_stay_on_chip_cost_no_hbm():
     once, thrice = elementwise(), elementwise(passes=3)
     assert price(vector(once))[1] == pytest.approx(price(vector(thrice))[1])
-    # With a buffer of 4 KiB the two rows that the two units hold, 8 KiB, do not fit: 3 reads and 1 write.
+    # Half of 4 KiB does not hold a row's 2 KiB of operands and 2 KiB of results: 3 reads and 1 write.
     tiny = price(vector(thrice), global_bytes=4096)[1]
     assert tiny == pytest.approx(4 * 2**21 / 1e12)
 
