@@ -8,7 +8,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "search" / "schedule"))
-from schedule_helpers import backward_graph, chain_graph, phaze_problems, realistic_durations
+from schedule_helpers import backward_graph, chain_graph, few_units, phaze_problems, realistic_durations
 
 from archplace.search.schedule import ScheduleGraph, bracket_s, lower_bound_s, solve
 
@@ -32,7 +32,7 @@ def test_bounds_and_lists_of_3000_architectures(benchmark: BenchmarkFixture, nam
     assert np.isfinite(bracket.upper_s).all()
 
 
-@pytest.mark.parametrize("engine", ["auto", "cpsat", "milp"])
+@pytest.mark.parametrize("engine", ["auto", "exact", "cpsat", "milp"])
 def test_phazes_80_graphs(benchmark: BenchmarkFixture, engine: str) -> None:
     cases = phaze_problems()
 
@@ -54,3 +54,13 @@ def test_a_backward_pass_on_many_tensor_units(benchmark: BenchmarkFixture, name:
     ]
     solved = benchmark.pedantic(lambda: [solve(problem) for problem in problems], rounds=1, warmup_rounds=1)
     assert all(schedule.status == "optimal" for schedule in solved)
+
+
+@pytest.mark.parametrize("engine", ["exact", "cpsat"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_backward_pass_on_few_units(benchmark: BenchmarkFixture, name: str, engine: str) -> None:
+    problems = few_units(GRAPHS[name], 20)
+    solved = benchmark.pedantic(lambda: [solve(problem, engine=engine) for problem in problems], rounds=1)
+    benchmark.extra_info["proven"] = sum(schedule.status == "optimal" for schedule in solved)
+    benchmark.extra_info["mean gap"] = float(np.mean([schedule.relative_gap for schedule in solved]))
+    assert engine == "cpsat" or all(schedule.status == "optimal" for schedule in solved)

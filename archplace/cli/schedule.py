@@ -29,8 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=ENGINES,
         default="auto",
-        help="auto: bounds and list schedules, CP-SAT where they do not meet; cpsat, milp: always that solver; list: "
-        "no solver (default: auto)",
+        help="auto: bounds and list schedules, where they do not meet an exact search, then CP-SAT; exact: the same "
+        "without CP-SAT; cpsat, milp: always that solver; list: bounds and list schedules only (default: auto)",
     )
     parser.add_argument(
         "--solver", default="HiGHS", metavar="NAME", help="MILP solver as PuLP names it, for --engine milp (HiGHS)"
@@ -40,7 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="per instance part; of deterministic time for CP-SAT, of wall-clock time for the MILP (default: 60)",
+        help="per instance part; of deterministic time for the exact search and CP-SAT, of wall-clock time for the "
+        "MILP (default: 60)",
     )
     add_format(parser)
     parser.epilog = (

@@ -91,7 +91,8 @@ def assign_units(
 
     Operators on one kind of unit alone take any unit that is free at their start. That never fails when at most
     as many overlap as there are units, except that fused operators tie the indices of both kinds together: for
-    these the choice is searched exhaustively, in order of start time.
+    these the choice is searched exhaustively, in order of start time. Of units that are free at the same times from
+    then on, one stands for all.
     """
     unit = np.full(problem.n_ops, -1, dtype=np.int64)
     uses = (problem.graph.uses_tensor, problem.graph.uses_vector)
@@ -105,15 +106,22 @@ def assign_units(
             return True
         i = pending[position]
         taken = set()
-        for use in uses:
+        free_at: tuple[dict[int, float], dict[int, float]] = ({}, {})
+        for use, free in zip(uses, free_at, strict=True):
+            for j in pending[:position]:
+                if use[j] and end[j] > start[i]:
+                    free[int(unit[j])] = end[j]
             if use[i]:
                 taken |= {
                     int(unit[j]) for j in pending[:position] if use[j] and end[j] > start[i] and end[i] > start[j]
                 }
         limit = min(count for count, use in zip(counts, uses, strict=True) if use[i])
+        tried = set()
         for candidate in range(limit):
-            if candidate in taken:
+            alike = (candidate < min(counts), free_at[0].get(candidate), free_at[1].get(candidate))
+            if candidate in taken or alike in tried:
                 continue
+            tried.add(alike)
             unit[i] = candidate
             if place(position + 1):
                 return True

@@ -1,4 +1,4 @@
-"""Solve one scheduling problem: bounds, list schedules, and a solver only where these do not meet."""
+"""Solve one scheduling problem: bounds, list schedules, an exact search where these do not meet, a solver at last."""
 
 import numpy as np
 
@@ -7,6 +7,7 @@ from archplace.search.schedule._durations import UNAVAILABLE_S, Durations
 from archplace.search.schedule._improve import improve
 from archplace.search.schedule._part import Part, parts_of
 from archplace.search.schedule.bounds import as_bound, part_bound
+from archplace.search.schedule.exact import solve_exact
 from archplace.search.schedule.problem import (
     Schedule,
     ScheduleProblem,
@@ -16,11 +17,17 @@ from archplace.search.schedule.problem import (
 )
 from archplace.search.schedule.verify import verify
 
-ENGINES = ("auto", "cpsat", "milp", "list")
+ENGINES = ("auto", "exact", "cpsat", "milp", "list")
 TIME_LIMIT_S = 1.0
 """Default limit. What is not proven by then is rarely proven within minutes."""
+_STATES_PER_SECOND = 200_000
+"""Of the exact search; about."""
+_MOST_STATES = 2_000_000
+"""Of the exact search, which holds a layer of them at a time: some hundred megabytes."""
 _GENERATIONS = 8
 """Of the local search: a few hundredths of a second."""
+_FEW_GENERATIONS = 2
+"""Before the exact search, which finds better schedules in the same time."""
 
 
 def solve(
@@ -28,10 +35,12 @@ def solve(
 ) -> Schedule:
     """The best schedule found, verified, with what is proven about it.
 
-    ``engine``: ``auto`` takes bounds and list schedules, and CP-SAT where they do not meet; ``cpsat`` and ``milp``
-    always ask that solver; ``list`` asks none. ``time_limit_s`` holds per part of the graph that runs by itself; for
-    CP-SAT it is deterministic time (about seconds), for the MILP wall-clock time. ``solver`` names the MILP solver as
-    PuLP does. Raises ``ConfigError`` for an unknown engine or solver and a limit that is not positive.
+    ``engine``: ``auto`` takes bounds and list schedules, where they do not meet an exact search, and CP-SAT where that
+    gives up; ``exact`` does not ask CP-SAT then; ``cpsat`` and ``milp`` always ask that solver; ``list`` stops at
+    bounds and list schedules. ``time_limit_s`` holds per part of the graph that runs by itself: for the exact search as
+    a number of states and for CP-SAT as deterministic time (both about seconds), for the MILP as wall-clock time.
+    ``solver`` names the MILP solver as PuLP does. Raises ``ConfigError`` for an unknown engine or solver and a limit
+    that is not positive.
     """
     if engine not in ENGINES:
         raise ConfigError(f"engine: found {engine!r}, allowed are {', '.join(ENGINES)}")
@@ -82,20 +91,40 @@ def _durations(problem: ScheduleProblem) -> Durations:
 
 def _solve_part(problem: ScheduleProblem, part: Part, *, engine: str, time_limit_s: float, solver: str) -> Schedule:
     data = _durations(problem)
-    sequential_s = data.fastest_s.sum(axis=0)
-    bound = part_bound(part, data, sequential_s)
+    bound = part_bound(part, data, data.fastest_s.sum(axis=0))
     lower_bound_s = float(as_bound(bound.bound_s)[0])
-    schedule = improve(problem, part, hints=[bound.on_all[:, 0]], lower_bound_s=lower_bound_s, generations=_GENERATIONS)
+    hints = [bound.on_all[:, 0]]
+    searches = engine in ("auto", "exact")
+    schedule = improve(
+        problem,
+        part,
+        hints=hints,
+        lower_bound_s=lower_bound_s,
+        generations=_FEW_GENERATIONS if searches else _GENERATIONS,
+    )
     # A shorter schedule to beat rules out more modes.
     bound = part_bound(part, data, np.array([schedule.makespan_s]))
     lower_bound_s = max(lower_bound_s, float(as_bound(bound.bound_s)[0]))
     schedule = with_bound(schedule, lower_bound_s)
-    if engine == "list" or (engine == "auto" and schedule.status is ScheduleStatus.OPTIMAL):
+    if engine == "list" or (searches and schedule.status is ScheduleStatus.OPTIMAL):
         return schedule
     if engine == "milp":
         from archplace.search.schedule.milp import solve_milp
 
         return solve_milp(problem, hint=schedule, time_limit_s=time_limit_s, solver=solver)
+    if searches:
+        limit = round(min(_STATES_PER_SECOND * time_limit_s, _MOST_STATES))
+        reduced = _reduced(problem, bound.data, schedule)
+        schedule = solve_exact(reduced, part, known=schedule, lower_bound_s=lower_bound_s, state_limit=limit)
+        if schedule.status is ScheduleStatus.OPTIMAL:
+            return schedule
+        lower_bound_s = schedule.lower_bound_s
+        other = improve(problem, part, hints=hints, lower_bound_s=lower_bound_s, generations=_GENERATIONS)
+        if other.makespan_s < schedule.makespan_s:
+            schedule = with_bound(other, lower_bound_s)
+        if engine == "exact" or schedule.status is ScheduleStatus.OPTIMAL:
+            return schedule
+        bound = part_bound(part, data, np.array([schedule.makespan_s]))
     from archplace.search.schedule.cpsat import solve_cpsat
 
     return solve_cpsat(

@@ -205,3 +205,32 @@ def realistic_durations(graph: ScheduleGraph, n_archs: int) -> tuple[np.ndarray,
         1.0,
     )
     return all_s * gain, all_s, tensor_units, vector_units
+
+
+def few_units(graph: ScheduleGraph, count: int) -> list[ScheduleProblem]:
+    """Made-up architectures of one to eight units of a kind: where side by side or one by one is a close call.
+
+    Tensor operators come in three sizes, as the weights of a layer do, and gain nearly the number of units from running
+    on all; half the vector operators gain nothing.
+    """
+    random = np.random.default_rng(2)
+    problems = []
+    for _ in range(count):
+        tensor_units, vector_units = int(random.choice([1, 2, 4, 8])), int(random.choice([1, 1, 2, 4]))
+        sizes = np.exp(random.uniform(0, 1.5, 3))
+        work = np.where(
+            graph.kinds == Kind.TENSOR,
+            sizes[np.arange(graph.n_ops) % 3],
+            np.exp(random.uniform(-2, 1.5, graph.n_ops)),
+        )
+        gain = np.where(graph.kinds == Kind.TENSOR, tensor_units * random.uniform(0.85, 1.0), vector_units)
+        gain = np.where((graph.kinds == Kind.VECTOR) & (random.random(graph.n_ops) < 0.5), 1.0, gain)
+        problems.append(
+            graph.problem(
+                one_s=work * np.where(graph.kinds == Kind.TENSOR, tensor_units, 1.0),
+                all_s=work * np.where(graph.kinds == Kind.TENSOR, tensor_units, 1.0) / gain,
+                tensor_units=tensor_units,
+                vector_units=vector_units,
+            )
+        )
+    return problems

@@ -8,7 +8,7 @@ from archplace.search.schedule import bracket_s, solve, verify
 CASES = phaze_problems()
 
 
-@pytest.mark.parametrize("engine", ["auto", "cpsat", "milp"])
+@pytest.mark.parametrize("engine", ["auto", "exact", "cpsat", "milp"])
 def test_every_engine_proves_phazes_optimum(engine: str) -> None:
     assert len(CASES) == 80
     for expected, problem in CASES:

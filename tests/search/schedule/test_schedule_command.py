@@ -53,7 +53,7 @@ def test_json_has_a_row_per_instance(capsys: pytest.CaptureFixture[str]) -> None
     assert {row["status"] for row in rows} == {"optimal"}
 
 
-@pytest.mark.parametrize("engine", ["auto", "cpsat", "milp", "list"])
+@pytest.mark.parametrize("engine", ["auto", "exact", "cpsat", "milp", "list"])
 def test_engines_and_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str) -> None:
     # Side by side 3.5 s; the collective of 1 s follows the 3 s operator, 4 s. On all units: 2.5 + 2.5 s.
     path = write(tmp_path, [ONE, ONE | {"name": "two"}])

@@ -106,7 +106,7 @@ def test_collectives_hide_behind_exclusive_operators() -> None:
 
 def test_nothing_to_do_takes_no_time() -> None:
     problem = ScheduleGraph.build(kinds=[]).problem(one_s=[], all_s=[], tensor_units=1, vector_units=1)
-    for engine in ("auto", "cpsat", "milp", "list"):
+    for engine in ("auto", "exact", "cpsat", "milp", "list"):
         assert solve(problem, engine=engine).makespan_s == 0.0
         assert solve(problem, engine=engine).status == "optimal"
 
@@ -128,7 +128,7 @@ def test_a_limit_that_is_too_short_leaves_a_valid_schedule_with_its_gap() -> Non
     problem = graph.problem(
         one_s=random.uniform(5, 9, 24), all_s=random.uniform(1.2, 4, 24), tensor_units=5, vector_units=3
     )
-    for engine in ("cpsat", "milp"):
+    for engine in ("auto", "exact", "cpsat", "milp"):
         schedule = solve(problem, engine=engine, time_limit_s=1e-3)
         assert verify(problem, schedule) == []
         assert schedule.lower_bound_s <= schedule.makespan_s
@@ -144,7 +144,7 @@ def test_cbc_agrees_with_highs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"engine": "gurobi"}, "allowed are auto, cpsat, milp, list"),
+        ({"engine": "gurobi"}, "allowed are auto, exact, cpsat, milp, list"),
         ({"time_limit_s": 0.0}, "more than 0"),
         ({"time_limit_s": float("nan")}, "more than 0"),
         ({"engine": "milp", "solver": "HiGH"}, "not known to PuLP; available are"),

@@ -1,0 +1,302 @@
+"""Partial schedules, many at a time: what they leave free, what may start next, and what they must still cost.
+
+A state is a set of operators that have started, in the order of their start times, and what matters of it for the
+rest: when each unit and the network become free, and when each operator that has not started may start at the earliest.
+All times before the next possible start are raised to it. A row of every array is one state.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archplace.search.schedule._durations import Floats
+from archplace.search.schedule._part import Part
+from archplace.search.schedule.problem import ScheduleProblem
+
+MOST_OPERATORS = 64
+"""Sets of operators are bits of one word."""
+_WEIGHT_STEPS = 4
+"""Weights of the bounds are multiples of one over this; finer ones saved no states."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class States:
+    """n states of the same number of started operators."""
+
+    started: NDArray[np.uint64]
+    """(n,) bit i: operator i has started."""
+    free_s: Floats
+    """(n, tensor units + vector units + 1) when each is free again; the last is the network."""
+    ready_s: Floats
+    """(n, k) no sooner than the ends of its started predecessors; 0 for operators that have started."""
+    path_end_s: Floats
+    """(n, n_paths) the end of the last started operator on each path."""
+    rest_s: Floats
+    """(n, n_weights) the least weighted time of the operators that have not started."""
+
+    def __len__(self) -> int:
+        return len(self.started)
+
+    def rows(self, chosen: NDArray[np.int64]) -> "States":
+        """These states only."""
+        return States(
+            started=self.started[chosen],
+            free_s=self.free_s[chosen],
+            ready_s=self.ready_s[chosen],
+            path_end_s=self.path_end_s[chosen],
+            rest_s=self.rest_s[chosen],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Children:
+    """States with one more operator, and where each comes from."""
+
+    states: States
+    bound_s: Floats
+    """(n,) no schedule that goes on from the state is shorter; of complete schedules, the makespan."""
+    parent: NDArray[np.int64]
+    """(n,) row of the state before."""
+    operator: NDArray[np.int64]
+    """(n,) the operator that started."""
+    on_all: NDArray[np.bool_]
+    """(n,) its mode."""
+    start_s: Floats
+    """(n,)"""
+
+    def rows(self, chosen: NDArray[np.int64]) -> "Children":
+        """These children only."""
+        return Children(
+            states=self.states.rows(chosen),
+            bound_s=self.bound_s[chosen],
+            parent=self.parent[chosen],
+            operator=self.operator[chosen],
+            on_all=self.on_all[chosen],
+            start_s=self.start_s[chosen],
+        )
+
+    @classmethod
+    def joined(cls, blocks: list["Children"]) -> "Children":
+        """The children of all ``blocks``, of which there is at least one."""
+        if len(blocks) == 1:
+            return blocks[0]
+        states = [block.states for block in blocks]
+        return cls(
+            states=States(
+                started=np.concatenate([each.started for each in states]),
+                free_s=np.concatenate([each.free_s for each in states]),
+                ready_s=np.concatenate([each.ready_s for each in states]),
+                path_end_s=np.concatenate([each.path_end_s for each in states]),
+                rest_s=np.concatenate([each.rest_s for each in states]),
+            ),
+            bound_s=np.concatenate([block.bound_s for block in blocks]),
+            parent=np.concatenate([block.parent for block in blocks]),
+            operator=np.concatenate([block.operator for block in blocks]),
+            on_all=np.concatenate([block.on_all for block in blocks]),
+            start_s=np.concatenate([block.start_s for block in blocks]),
+        )
+
+
+class Model:
+    """One problem, whose operators all take time, prepared for arrays of states.
+
+    A tensor or vector operator takes the unit that is free first. So do fused operators, on both sides apart: a
+    relaxation, since the indices of their units must agree. ``paired`` keeps units of one index together and tries
+    every unit for every operator: exact, and several times as many states.
+    """
+
+    def __init__(self, problem: ScheduleProblem, part: Part, members: NDArray[np.int64], *, paired: bool) -> None:
+        """``problem`` on the graph of ``part``, canonical; ``members`` are its operators that take time."""
+        graph = part.graph.part(members)
+        self.n_ops = graph.n_ops
+        assert self.n_ops <= MOST_OPERATORS
+        self.tensor_units, self.vector_units = problem.tensor_units, problem.vector_units
+        if not paired:
+            # More units than operators that can ever use them at once change nothing.
+            self.tensor_units = min(self.tensor_units, max(1, part.tensor_width))
+            self.vector_units = min(self.vector_units, max(1, part.vector_width))
+        self.pairs = min(self.tensor_units, self.vector_units) if paired else 0
+        """Units of either kind that are told apart, since both kinds have them."""
+        self.uses_tensor = graph.uses_tensor
+        self.uses_vector = graph.uses_vector
+        self.network = graph.is_network
+        self.one_s = np.where(self.network, np.minimum(problem.one_s, problem.all_s)[members], problem.one_s[members])
+        self.all_s = np.where(self.network, np.inf, problem.all_s[members])
+        self.fastest_s = np.minimum(self.one_s, self.all_s)
+        self.before = graph.before
+        self.follows = np.zeros((self.n_ops, self.n_ops), dtype=np.bool_)
+        edges = graph.reduced_edges
+        self.follows[edges[:, 0], edges[:, 1]] = True
+        self.bit = np.uint64(1) << np.arange(self.n_ops, dtype=np.uint64)
+        starts_first = self.before | self._interchangeable(graph.kinds)
+        self.needs = np.array([self.bit[first].sum(dtype=np.uint64) for first in starts_first.T], dtype=np.uint64)
+        self.on_path = np.zeros((max(1, len(part.paths)), self.n_ops), dtype=np.bool_)
+        for row, path in zip(self.on_path, part.paths, strict=False):
+            row[:] = path[members, 0] > 0
+        self._set_choices()
+        self._set_weights()
+        # What must follow each operator: its descendants under any weight, or a path.
+        self.tail_s = (self.before[:, :, None] * self.share_s).sum(axis=1).max(axis=1)
+        for i in reversed(graph.order.tolist()):
+            for j in np.flatnonzero(self.follows[i]).tolist():
+                self.tail_s[i] = max(self.tail_s[i], self.fastest_s[j] + self.tail_s[j])
+
+    def _interchangeable(self, kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
+        """(k, k) pairs of which the first may be required to start first, and not after the second.
+
+        Both have the same kind and durations and no order; whatever precedes the first precedes the second, and
+        whatever follows the second follows the first. Where the second starts first, exchanging them (times, modes,
+        units) leaves a valid schedule of the same makespan; each exchange puts a pair right, weighted by the place in
+        a linear extension of this relation, so there is an end to them. Equals are ordered by index.
+        """
+        before = self.before
+        same = (kinds[:, None] == kinds) & (self.one_s[:, None] == self.one_s) & (self.all_s[:, None] == self.all_s)
+        same &= ~(before | before.T | np.eye(self.n_ops, dtype=np.bool_))
+        # extra[a, b]: a has a predecessor that b lacks, or b a successor that a lacks.
+        counts = before.astype(np.float64)
+        extra = (counts.T @ (1 - counts)) + ((1 - counts) @ counts.T) > 0
+        by_index: NDArray[np.bool_] = np.tri(self.n_ops, dtype=np.bool_).T
+        first: NDArray[np.bool_] = same & ~extra & (extra.T | by_index)
+        return first
+
+    def _set_choices(self) -> None:
+        """Every operator with every mode and, in mode ONE, the units that need trying.
+
+        Units that are alike are sorted by when they are free, so the first stands for all.
+        """
+        tensor, vector = self.tensor_units, self.vector_units
+        compute = list(range(tensor + vector))
+        apart = list(range(self.pairs))
+        choices: list[tuple[int, bool, list[int]]] = []
+        for i in range(self.n_ops):
+            if np.isfinite(self.all_s[i]):
+                choices.append((i, True, compute))
+            if not np.isfinite(self.one_s[i]):
+                continue
+            if self.network[i]:
+                choices.append((i, False, [tensor + vector]))
+            elif self.uses_tensor[i] and self.uses_vector[i]:
+                choices += [(i, False, [c, tensor + c]) for c in apart or [0]]
+            elif self.uses_tensor[i]:
+                choices += [(i, False, [c]) for c in apart + [self.pairs] * (self.pairs < tensor)]
+            else:
+                choices += [(i, False, [tensor + c]) for c in apart + [self.pairs] * (self.pairs < vector)]
+        self.operator = np.array([i for i, _, _ in choices])
+        self.on_all = np.array([on_all for _, on_all, _ in choices])
+        self.choice_s = np.where(self.on_all, self.all_s[self.operator], self.one_s[self.operator])
+        self.takes = np.zeros((len(choices), tensor + vector + 1), dtype=np.bool_)
+        for row, (_, _, units) in zip(self.takes, choices, strict=True):
+            row[units] = True
+        # The free times that decide a start: one or two units, or the latest of all, which gets a column of its own.
+        self.first_taken = np.array([len(compute) + 1 if on_all else units[0] for _, on_all, units in choices])
+        self.last_taken = np.array([len(compute) + 1 if on_all else units[-1] for _, on_all, units in choices])
+
+    def _set_weights(self) -> None:
+        """The weights of the bounds, on a grid.
+
+        From any state, the makespan is at least the weighted mean of: the mean time at which tensor units are free,
+        plus E and the seconds of other work per tensor unit; the same for vector units; the end of the last operator
+        on a path, plus E and the rest of the path. E is the time of all that runs on all units. Weights sum to 1, so
+        an operator contributes its time on all units, or its weighted time on one: at least the smaller
+        (:mod:`archplace.search.schedule.bounds`).
+        """
+        steps = range(_WEIGHT_STEPS + 1)
+        weights = [
+            (tensor / _WEIGHT_STEPS, vector / _WEIGHT_STEPS, (_WEIGHT_STEPS - tensor - vector) / _WEIGHT_STEPS, path)
+            for path in range(len(self.on_path))
+            for tensor in steps
+            for vector in steps
+            # Without a weight on the path, the path makes no difference.
+            if tensor + vector < _WEIGHT_STEPS or (tensor + vector == _WEIGHT_STEPS and path == 0)
+        ]
+        tensor_weight, vector_weight, path_weight = np.array([weight[:3] for weight in weights]).T
+        self.weight_tensor, self.weight_vector, self.weight_path = tensor_weight, vector_weight, path_weight
+        self.weight_on = np.array([weight[3] for weight in weights])
+        worth = (
+            self.uses_tensor[:, None] * (tensor_weight / self.tensor_units)
+            + self.uses_vector[:, None] * (vector_weight / self.vector_units)
+            + self.on_path[self.weight_on].T * path_weight
+        )
+        available = np.isfinite(self.one_s)[:, None]
+        weighted_s = np.where(available, np.where(available, self.one_s[:, None], 0.0) * worth, np.inf)
+        self.share_s = np.where(self.network[:, None], 0.0, np.minimum(weighted_s, self.all_s[:, None]))
+
+    def root(self) -> States:
+        """The one state in which nothing has started."""
+        return States(
+            started=np.zeros(1, dtype=np.uint64),
+            free_s=np.zeros((1, self.tensor_units + self.vector_units + 1)),
+            ready_s=np.zeros((1, self.n_ops)),
+            path_end_s=np.zeros((1, len(self.on_path))),
+            rest_s=self.share_s.sum(axis=0)[None],
+        )
+
+    def _starts(self, states: States) -> Floats:
+        """(n, n_choices) the earliest start of each choice; inf where the operator cannot be next."""
+        may = (states.started[:, None] & self.needs) == self.needs
+        may &= (states.started[:, None] & self.bit) == 0
+        free = np.concatenate([states.free_s, states.free_s[:, :-1].max(axis=1, keepdims=True)], axis=1)
+        starts: Floats = np.maximum(free[:, self.first_taken], free[:, self.last_taken])
+        np.maximum(starts, np.where(may, states.ready_s, np.inf)[:, self.operator], out=starts)
+        return starts
+
+    def children(self, states: States, rows: NDArray[np.int64]) -> Children:
+        """Start one more operator in the states of these rows, in all ways that may be needed.
+
+        In the order of start times, none may start so late that another could end before. (That one could be moved
+        there: nothing else is in the way, and the sum of start times falls.)
+        """
+        states = states.rows(rows)
+        starts = self._starts(states)
+        earliest_end_s = (starts + self.choice_s).min(axis=1)
+        parent, choice = np.nonzero(starts < earliest_end_s[:, None])
+        operator = self.operator[choice]
+        start = starts[parent, choice]
+        end = (start + self.choice_s[choice])[:, None]
+        before = states.rows(parent)
+        after = States(
+            started=before.started | self.bit[operator],
+            free_s=self._sorted(np.where(self.takes[choice], end, before.free_s)),
+            ready_s=np.where(self.follows[operator], np.maximum(before.ready_s, end), before.ready_s),
+            path_end_s=np.where(self.on_path[:, operator].T, end, before.path_end_s),
+            rest_s=before.rest_s - self.share_s[operator],
+        )
+        waiting = (after.started[:, None] & self.bit) == 0
+        complete = ~waiting.any(axis=1)
+        next_s = np.where(complete, start, np.maximum(start, self._starts(after).min(axis=1)))[:, None]
+        for times in (after.free_s, after.path_end_s, after.ready_s):
+            np.maximum(times, next_s, out=times)
+        after.ready_s[~waiting] = 0.0
+        return Children(
+            states=after,
+            bound_s=self._bound_s(after, waiting, complete),
+            parent=rows[parent],
+            operator=operator,
+            on_all=self.on_all[choice],
+            start_s=start,
+        )
+
+    def _sorted(self, free_s: Floats) -> Floats:
+        """Units that are alike, in the order in which they are free; in place."""
+        tensor, pairs = self.tensor_units, self.pairs
+        if pairs:
+            both = (free_s[:, tensor : tensor + pairs], free_s[:, :pairs])
+            order = np.lexsort(both, axis=1)
+            for times in both:
+                times[:] = np.take_along_axis(times, order, axis=1)
+        free_s[:, pairs:tensor].sort(axis=1)
+        free_s[:, tensor + pairs : -1].sort(axis=1)
+        return free_s
+
+    def _bound_s(self, states: States, waiting: NDArray[np.bool_], complete: NDArray[np.bool_]) -> Floats:
+        """(n,) see :meth:`_set_weights`; also what has started, the collectives, and every operator's tail."""
+        tensor = self.tensor_units
+        ends = states.free_s.max(axis=1)
+        network = states.free_s[:, -1] + np.where(waiting & self.network, self.one_s, 0.0).sum(axis=1)
+        tails = np.where(waiting, states.ready_s + (self.fastest_s + self.tail_s), 0.0).max(axis=1)
+        weighted = states.rest_s + states.free_s[:, :tensor].mean(axis=1)[:, None] * self.weight_tensor
+        weighted += states.free_s[:, tensor:-1].mean(axis=1)[:, None] * self.weight_vector
+        weighted += states.path_end_s[:, self.weight_on] * self.weight_path
+        bound_s: Floats = np.maximum.reduce([ends, network, tails, np.where(complete, 0.0, weighted.max(axis=1))])
+        return bound_s
