@@ -57,18 +57,18 @@ class TensorConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayCycles:
-    """Cycles of one product on each configuration, shape ``(n,)``; they overlap, so that the longest counts."""
+    """Cycles of one product on each configuration, shape ``(n,)``."""
 
     compute: FloatArray
     local_port: FloatArray
     global_port: FloatArray
     fill: FloatArray
-    """Fill and drain of the array, not overlapped with anything."""
+    """Fill and drain of the array, which follow its computing."""
 
     @property
-    def busy(self) -> FloatArray:
-        """The longest of the three that overlap."""
-        return np.maximum(np.maximum(self.compute, self.local_port), self.global_port)
+    def total(self) -> FloatArray:
+        """Computing and local port overlap, filling and draining come on top; the global port runs beside all that."""
+        return np.maximum(np.maximum(self.compute, self.local_port) + self.fill, self.global_port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +162,8 @@ def array_cycles(
     configs: TensorConfigs,
     pipelining: Pipelining = Pipelining.OVERLAPPED,
     dataflows: Sequence[Dataflow] = tuple(Dataflow),
+    *,
+    epilogue_elements: float = 0.0,
 ) -> ArrayCycles:
     """Return the cycles of one product (:func:`canonical`) on every configuration, all units of each working on it.
 
@@ -174,7 +176,8 @@ def array_cycles(
     * local port: streamed operand once per stationary tile column, the others once, results once;
     * global port: :func:`traffic` at the local buffer's capacity.
 
-    The division and dataflow with the least of max(compute, local, global) + fill wins.
+    ``epilogue_elements`` more are read from the global buffer, for a fused epilogue. The division and dataflow with the
+    least :attr:`ArrayCycles.total` wins.
     """
     of, starts, over_batch, over_m, over_n = _divisions(tuple(configs.count.tolist()), gemm.batch)
     d, w, rate = configs.rows[of], configs.cols[of], configs.macs_per_element[of]
@@ -201,7 +204,7 @@ def array_cycles(
     # the parts are counted as M/m and N/n.
     parts_m, parts_n = gemm.m / m, gemm.n / n
     moved = traffic(m, n, k, configs.local_elements[of], parts_m=parts_m, parts_n=parts_n)
-    reads = gemm.batch * (moved.a * parts_m + moved.b * parts_n)
+    reads = gemm.batch * (moved.a * parts_m + moved.b * parts_n) + epilogue_elements
     writes = float(gemm.batch * gemm.m * gemm.n)
     shared = np.maximum(reads, writes) / configs.global_elements_per_cycle[of]
     compute = local = fill = cost = np.full_like(m, np.inf)
@@ -216,7 +219,7 @@ def array_cycles(
         if pipelining is Pipelining.IDEAL:
             extra = np.zeros_like(cycles)
         port = b * (reads + m * n) / configs.local_elements_per_cycle[of]
-        total = np.maximum(np.maximum(cycles, port), shared) + extra
+        total = np.maximum(np.maximum(cycles, port) + extra, shared)
         better = total < cost
         compute, local = np.where(better, cycles, compute), np.where(better, port, local)
         fill, cost = np.where(better, extra, fill), np.where(better, total, cost)

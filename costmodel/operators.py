@@ -37,7 +37,11 @@ class OperatorPrices:
 
 
 class Parts(NamedTuple):
-    """Where an operator's seconds go; the first five overlap, the last follows them. Shape ``(n_archs,)`` each."""
+    """Where an operator's seconds go, shape ``(n_archs,)`` each.
+
+    Array and local port overlap and are followed by filling and draining; lanes, global port and HBM run beside
+    them; the load of the first tile precedes everything.
+    """
 
     array_s: FloatArray
     lanes_s: FloatArray
@@ -45,13 +49,16 @@ class Parts(NamedTuple):
     global_port_s: FloatArray
     hbm_s: FloatArray
     fill_s: FloatArray
-    """Filling and draining of the array, and the load of the first tile from HBM."""
+    """Filling and draining of the array."""
+    first_load_s: FloatArray
+    """Load of the first tile from HBM."""
 
     @property
     def total_s(self) -> FloatArray:
         """Seconds of the operator."""
-        overlapped = np.maximum(np.maximum(self.array_s, self.lanes_s), np.maximum(self.local_port_s, self.hbm_s))
-        return np.maximum(overlapped, self.global_port_s) + self.fill_s
+        array = np.maximum(self.array_s, self.local_port_s) + self.fill_s
+        beside = np.maximum(np.maximum(self.lanes_s, self.global_port_s), self.hbm_s)
+        return np.maximum(array, beside) + self.first_load_s
 
 
 class _TensorPart(NamedTuple):
@@ -97,7 +104,7 @@ class Pricer:
         self._units = (architectures.tensor_count + architectures.vector_count).astype(np.float64)
         self._buffers = _distinct(architectures.global_buffer_bytes)
         self._configs: dict[tuple[str, bool], tuple[TensorConfigs, NDArray[np.intp]]] = {}
-        self._cycles: dict[tuple[Gemm, str, bool], ArrayCycles] = {}
+        self._cycles: dict[tuple[Gemm, str, float, bool], ArrayCycles] = {}
         self._traffic: dict[tuple[Gemm, str], Traffic] = {}
 
     def subset(self, indices: NDArray[np.intp] | NDArray[np.int64] | slice) -> "Pricer":
@@ -135,7 +142,8 @@ class Pricer:
             assert operator.vector is not None
             return self._vector(operator.vector, one_unit=one_unit, share=share)
         assert operator.gemm is not None
-        tensor = self._tensor(operator.gemm, operator.precision, one_unit=one_unit, share=share)
+        epilogue_bytes = float(operator.vector.read_bytes) if operator.vector is not None else 0.0
+        tensor = self._tensor(operator.gemm, operator.precision, epilogue_bytes, one_unit=one_unit, share=share)
         if operator.unit is Unit.TENSOR:
             return Parts(
                 array_s=tensor.array_s,
@@ -143,7 +151,8 @@ class Pricer:
                 local_port_s=tensor.local_port_s,
                 global_port_s=tensor.global_port_s,
                 hbm_s=self._hbm_s(tensor.read_bytes, tensor.write_bytes, share),
-                fill_s=self._fill_s(tensor, share),
+                fill_s=tensor.fill_s,
+                first_load_s=self._first_load_s(tensor, share),
             )
         assert operator.vector is not None
         return self._fused(tensor, operator.vector, one_unit=one_unit, share=share)
@@ -156,18 +165,20 @@ class Pricer:
         moved = np.where(self._archs.hbm_separate_ports, np.maximum(reads, writes), reads + writes)
         return moved / (self._archs.hbm_bytes_per_s * share)
 
-    def _fill_s(self, tensor: _TensorPart, share: FloatArray) -> FloatArray:
+    def _first_load_s(self, tensor: _TensorPart, share: FloatArray) -> FloatArray:
         if self._pipelining is not Pipelining.OVERLAPPED:
-            return tensor.fill_s
-        return tensor.fill_s + tensor.first_load_bytes / (self._archs.hbm_bytes_per_s * share)
+            return np.zeros(1)
+        return tensor.first_load_bytes / (self._archs.hbm_bytes_per_s * share)
 
-    def _tensor(self, gemm: Gemm, precision: str, *, one_unit: bool, share: FloatArray) -> _TensorPart:
+    def _tensor(
+        self, gemm: Gemm, precision: str, epilogue_bytes: float, *, one_unit: bool, share: FloatArray
+    ) -> _TensorPart:
         gemm = canonical(gemm)
         size = ELEMENT_BYTES[precision]
         configs, of = self._tensor_configs(precision, one_unit)
-        key = (gemm, precision, one_unit)
+        key = (gemm, precision, epilogue_bytes, one_unit)
         if key not in self._cycles:
-            self._cycles[key] = array_cycles(gemm, configs, self._pipelining)
+            self._cycles[key] = array_cycles(gemm, configs, self._pipelining, epilogue_elements=epilogue_bytes / size)
         cycles, clock = self._cycles[key], self._archs.clock_hz
         if (gemm, precision) not in self._traffic:
             m, n, k = (np.array(float(extent)) for extent in (gemm.m, gemm.n, gemm.k))
@@ -230,6 +241,7 @@ class Pricer:
             global_port_s=port_bytes / (self._archs.global_buffer_bytes_per_s * share),
             hbm_s=self._hbm_s(reads, np.full(1, float(work.write_bytes)), share),
             fill_s=np.zeros(1),
+            first_load_s=np.zeros(1),
         )
 
     def _fused(self, tensor: _TensorPart, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
@@ -246,12 +258,12 @@ class Pricer:
             resident = row_stays_on_chip(work, self._archs.global_buffer_bytes * share) > 0
             reads = np.where(resident, reads, reads + tensor.write_bytes)
             writes = np.where(resident, writes, writes + tensor.write_bytes)
-        extra_port = np.maximum(float(work.read_bytes), 0.0) / (self._archs.global_buffer_bytes_per_s * share)
         return Parts(
             array_s=tensor.array_s,
             lanes_s=lanes_s,
             local_port_s=tensor.local_port_s,
-            global_port_s=tensor.global_port_s + extra_port,
+            global_port_s=tensor.global_port_s,
             hbm_s=self._hbm_s(reads, writes, share),
-            fill_s=self._fill_s(tensor, share),
+            fill_s=tensor.fill_s,
+            first_load_s=self._first_load_s(tensor, share),
         )

@@ -164,7 +164,9 @@ def _bars(
 def _binding(parts: Parts) -> str:
     overlapped = {name: float(getattr(parts, name)[0]) for name in _OF_FIELD}
     longest = max(overlapped, key=lambda name: overlapped[name])
-    return "fill and drain" if float(parts.fill_s[0]) > overlapped[longest] else _OF_FIELD[longest]
+    return (
+        "fill and drain" if float(parts.fill_s[0] + parts.first_load_s[0]) > overlapped[longest] else _OF_FIELD[longest]
+    )
 
 
 def _attribute(bars: tuple[OperatorBar, ...]) -> dict[str, float]:

@@ -46,8 +46,8 @@ def test_thin_product_is_bound_by_hbm():
     # One row against a 4096 × 4096 matrix: (4096² + 2·4096) elements of 2 bytes at 1 TB/s, far longer than its compute.
     _, all_s = price(tensor(Gemm(m=1, n=4096, k=4096)), local_bytes_per_s=1e15, global_bytes_per_s=1e15)
     traffic_s = (4096**2 + 2 * 4096) * 2 / 1e12
-    # Output stationary fills one row of an array: 1 + 128 − 2 cycles; the first tile comes on top.
-    assert all_s == pytest.approx(traffic_s + 127e-9 + 32.768e-9, rel=1e-9)
+    # The array fills and drains behind the traffic; the first tile comes on top.
+    assert all_s == pytest.approx(traffic_s + 32.768e-9, rel=1e-9)
 
 
 def test_separate_ports_let_reads_and_writes_overlap():
@@ -136,7 +136,7 @@ works = st.builds(
     reductions=st.integers(0, 2),
     read_bytes=st.integers(0, 10**7),
     write_bytes=st.integers(0, 10**7),
-)
+).filter(lambda work: work.operations_per_element >= work.reductions)  # a reduction takes an operation per element
 gemms = st.builds(Gemm, batch=st.integers(1, 20), m=dims, n=dims, k=dims)
 operators = st.one_of(gemms.map(tensor), works.map(vector), st.builds(fused, gemms, works))
 machines = st.fixed_dictionaries(
