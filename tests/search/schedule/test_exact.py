@@ -117,6 +117,34 @@ def test_the_numbering_of_operators_does_not_matter(problem: ScheduleProblem, ra
     assert search(other)[0] == pytest.approx(search(problem)[0], rel=1e-9)
 
 
+never = np.inf
+
+
+@pytest.mark.parametrize(
+    ("kinds", "edges", "one_s", "all_s", "best_s"),
+    [
+        # Found by search: two states leave the same units free at the same times, but only one of them the operator
+        # that the longer rest waits for. T = 0, V = 1, network = 3.
+        ([1, 0, 1, 0, 0, 0], [(0, 1), (1, 2), (2, 4)], [5, 4, 4, 8, 7, 7], [4, 3, never, 6, never, never], 19),
+        (
+            [0, 0, 0, 3, 3, 0, 0],
+            [(0, 2), (0, 3), (1, 3), (2, 4), (2, 5), (3, 5)],
+            [4, 8, 6, 6, 2, 5, 3],
+            [2, never, never, 3, never, 2, 1],
+            13,
+        ),
+    ],
+)
+def test_states_differ_by_what_waits_and_not_only_by_free_units(
+    kinds: list[int], edges: list[tuple[int, int]], one_s: list[float], all_s: list[float], best_s: float
+) -> None:
+    problem = ScheduleGraph.build(kinds=kinds, edges=edges).problem(
+        one_s=one_s, all_s=all_s, tensor_units=2, vector_units=1
+    )
+    assert solve(problem, engine="cpsat").makespan_s == best_s
+    assert search(problem) == (best_s, best_s)
+
+
 @pytest.mark.parametrize(("kinds", "edges", "one_s", "vector_units"), FUSED_CASES)
 def test_units_of_fused_operators_are_told_apart_where_that_matters(
     kinds: list[int], edges: list[tuple[int, int]], one_s: list[float], vector_units: int
