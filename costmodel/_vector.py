@@ -9,14 +9,13 @@ from archplace.workloads.operators import VectorWork
 def lane_cycles(work: VectorWork, units: FloatArray, lanes: FloatArray) -> FloatArray:
     """Return the cycles that ``units`` vector units of ``lanes`` lanes need, shape of the arguments' broadcast.
 
-    ⌈elements / (units·lanes)⌉ · operations per element; and for each reduction over a row of R elements, with
-    L = min(lanes, R) partial results to be combined: ⌈rows/units⌉ · (L−1)/lanes cycles, because rows follow each other
-    through the tree, and ⌈log2 R⌉ once for the last of them.
+    ⌈elements / (units·lanes)⌉ · operations per element; and for each reduction over a row of R elements the tree that
+    combines the lanes' partial results: ⌈rows/units⌉ · min(1, R/lanes) cycles, because rows follow each other through the
+    tree (and several short rows share a wide unit), and ⌈log2 R⌉ once for the last of them.
     """
     cycles = np.ceil(work.elements / (units * lanes)) * work.operations_per_element
     if work.reductions:
-        partial = np.minimum(lanes, work.row_length)
-        per_row = np.ceil(work.rows / units) * (partial - 1) / lanes
+        per_row = np.ceil(work.rows / units) * np.minimum(1.0, work.row_length / lanes)
         cycles = cycles + work.reductions * (per_row + np.ceil(np.log2(max(work.row_length, 2))))
     return cycles
 
