@@ -10,8 +10,8 @@ def lane_cycles(work: VectorWork, units: FloatArray, lanes: FloatArray) -> Float
     """Return the cycles that ``units`` vector units of ``lanes`` lanes need, shape of the arguments' broadcast.
 
     ⌈elements / (units·lanes)⌉ · operations per element; and for each reduction over a row of R elements the tree that
-    combines the lanes' partial results: ⌈rows/units⌉ · min(1, R/lanes) cycles, because rows follow each other through the
-    tree (and several short rows share a wide unit), and ⌈log2 R⌉ once for the last of them.
+    combines the lanes' partial results: ⌈rows/units⌉ · min(1, R/lanes) cycles, because rows follow each other through
+    the tree (and several short rows share a wide unit), and ⌈log2 R⌉ once for the last of them.
     """
     cycles = np.ceil(work.elements / (units * lanes)) * work.operations_per_element
     if work.reductions:

@@ -75,8 +75,8 @@ def test_lane_bound_work_scales_with_lanes():
 
 
 def test_reductions_cost_a_trip_through_the_tree():
-    # 1024 rows of 1024 on 2 units of 128 lanes, 5 operations per element: 4096 · 5 cycles; each of two reductions adds a
-    # cycle for each of the 512 rows of a unit and ⌈log2 1024⌉ = 10 for the last.
+    # 1024 rows of 1024 on 2 units of 128 lanes, 5 operations per element: 4096 · 5 cycles; each of two reductions adds
+    # a cycle for each of the 512 rows of a unit and ⌈log2 1024⌉ = 10 for the last.
     work = elementwise(operations=5.0, reductions=2)
     assert price(vector(work), hbm_bytes_per_s=1e15)[1] == pytest.approx((4096 * 5 + 2 * (512 + 10)) * 1e-9)
 
