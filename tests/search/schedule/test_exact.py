@@ -15,7 +15,7 @@ from archplace.search.schedule._part import parts_of
 from archplace.search.schedule._times import schedule_in_order
 from archplace.search.schedule.problem import Mode
 
-quick = settings(max_examples=100, deadline=None, derandomize=True)
+quick = settings(max_examples=80, deadline=None, derandomize=True)
 
 
 def one_after_the_other(problem: ScheduleProblem) -> Schedule:
@@ -157,7 +157,7 @@ def test_units_of_fused_operators_are_told_apart_where_that_matters(
 
 @pytest.mark.parametrize("graph", [backward_graph(), chain_graph()], ids=["layer", "chain"])
 def test_backward_passes_on_few_units_are_proven(graph: ScheduleGraph) -> None:
-    for problem in few_units(graph, 6):
+    for problem in few_units(graph, 4):
         schedule = solve(problem, engine="exact")
         assert schedule.status == "optimal"
         assert verify(problem, schedule) == []
