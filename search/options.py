@@ -45,6 +45,13 @@ class Pipeline:
 
     caps: tuple[int, ...]
     degrees: tuple[Degrees, ...]
+    least_slots: int
+    """Of all ways to replicate it."""
+
+    @classmethod
+    def of(cls, caps: tuple[int, ...], degrees: tuple[Degrees, ...]) -> "Pipeline":
+        """Return the pipeline with its least slots worked out."""
+        return cls(caps=caps, degrees=degrees, least_slots=min(way.slots for way in degrees))
 
     @property
     def stages(self) -> int:
@@ -79,7 +86,7 @@ class OptionSpace:
                     microbatches=global_batch // option.microbatch,
                     stages=stages,
                 )
-                pipelines.append(Pipeline(caps=caps, degrees=ways))
+                pipelines.append(Pipeline.of(caps, ways))
         reason = None
         if not pipelines:
             reason = _shortage(memory, option, accelerators, most)
@@ -99,7 +106,7 @@ class OptionSpace:
         for pipeline in self.pipelines:
             stages = pipeline.stages
             # Perfectly balanced stages and nothing to synchronise: where even that is no better, this is not the best.
-            balanced = np.maximum(ends, whole / stages) * min(way.slots for way in pipeline.degrees)
+            balanced = np.maximum(ends, whole / stages) * pipeline.least_slots
             hopeful = np.flatnonzero(balanced < best)
             if len(hopeful) == 0:
                 continue
@@ -133,7 +140,7 @@ class OptionSpace:
         def balanced_s(pipeline: Pipeline) -> float:
             """Seconds with perfectly balanced stages and nothing to synchronise."""
             load = max(seconds.first_s, seconds.last_s, whole / pipeline.stages)
-            return load * min(way.slots for way in pipeline.degrees)
+            return load * pipeline.least_slots
 
         found: BestPlacement | None = None
         for bound, pipeline in sorted(

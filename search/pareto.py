@@ -53,13 +53,27 @@ def _filter(values: FloatArray) -> NDArray[np.intp]:
 def dominated_by(points: FloatArray, front: FloatArray) -> NDArray[np.int64]:
     """Return for each of ``points`` (n, k) the index of a point of ``front`` (m, k) that dominates it, or −1.
 
-    The first dominating point in the front's order is named. All objectives are minimised.
+    ``front`` must be a front: none of it dominates another. All objectives are minimised. With two objectives the
+    dominating point that is best in the first one is named, in O((n + m) log m); else the first in the front's order.
     """
+    if len(front) == 0:
+        return np.full(len(points), -1, dtype=np.int64)
+    if points.shape[1] == 2:
+        return _dominated_by_staircase(points, front)
     found = np.full(len(points), -1, dtype=np.int64)
     for i in range(len(front)):
         open_ = np.flatnonzero(found < 0)
-        if len(open_) == 0:
-            break
         hit = (points[open_] >= front[i]).all(axis=1) & (points[open_] > front[i]).any(axis=1)
         found[open_[hit]] = i
     return found
+
+
+def _dominated_by_staircase(points: FloatArray, front: FloatArray) -> NDArray[np.int64]:
+    """Along a front of two objectives one falls while the other rises: only one step can dominate a point at best."""
+    order = np.lexsort((front[:, 0], front[:, 1]))
+    steps = front[order]
+    # The last step whose second objective is no worse; of all such steps it has the best first objective.
+    step = np.searchsorted(steps[:, 1], points[:, 1], side="right") - 1
+    reached = steps[np.maximum(step, 0)]
+    better = (reached <= points).all(axis=1) & (reached < points).any(axis=1)
+    return np.where((step >= 0) & better, order[np.maximum(step, 0)], -1)

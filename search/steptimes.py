@@ -1,6 +1,6 @@
 """Seconds of a workload's layers on every architecture: bounds for all, exact schedules for those that need them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,6 +71,7 @@ class StepTimes:
         self.layers = LayerGraphs.of(step)
         self._archs = architectures
         self._pricer = pricer
+        self._known: dict[int, tuple[LayerSeconds, LayerSeconds]] = {}
         self._optimizer = Operator(
             name="optimizer",
             unit=Unit.VECTOR,
@@ -93,6 +94,14 @@ class StepTimes:
 
     def brackets(self, indices: NDArray[np.int64]) -> tuple[LayerSeconds, LayerSeconds]:
         """Return seconds that no schedule undercuts and seconds that list schedules reach, for ``indices``."""
+        self._bracket(np.array([i for i in indices.tolist() if i not in self._known], dtype=np.int64))
+        known = [self._known[i] for i in indices.tolist()]
+        return _join([lower for lower, _ in known]), _join([upper for _, upper in known])
+
+    def _bracket(self, indices: NDArray[np.int64]) -> None:
+        """Bracket the schedules of new architectures and remember them."""
+        if len(indices) == 0:
+            return
         pricer, archs = self._pricer.subset(indices), self._archs.take(indices)
         lower, upper = {}, {}
         for key, graph in self.layers.graphs.items():
@@ -101,19 +110,25 @@ class StepTimes:
             upper[key] = found.upper_s
             lower[key] = np.where(found.closed, found.upper_s, found.lower_s)
         optimizer = self._optimizer_s(pricer)
-        return (
-            LayerSeconds(seconds=lower, optimizer_s_per_parameter=optimizer),
-            LayerSeconds(seconds=upper, optimizer_s_per_parameter=optimizer),
-        )
+        for row, index in enumerate(indices.tolist()):
+            at = slice(row, row + 1)
+            self._known[index] = (
+                LayerSeconds(
+                    seconds={key: value[at] for key, value in lower.items()}, optimizer_s_per_parameter=optimizer[at]
+                ),
+                LayerSeconds(
+                    seconds={key: value[at] for key, value in upper.items()}, optimizer_s_per_parameter=optimizer[at]
+                ),
+            )
 
-    def problems(self, index: int) -> dict[tuple[str, str], ScheduleProblem]:
-        """Return the schedules of one architecture as problems, by kind of layer and direction."""
+    def problems(self, index: int, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], ScheduleProblem]:
+        """Return some schedules of one architecture as problems, by kind of layer and direction."""
         indices = np.array([index])
         pricer, archs = self._pricer.subset(indices), self._archs.take(indices)
         found = {}
-        for key, graph in self.layers.graphs.items():
+        for key in keys:
             prices = pricer.price(self.layers.operators[key])
-            found[key] = graph.problem(
+            found[key] = self.layers.graphs[key].problem(
                 one_s=prices.one_s[0],
                 all_s=prices.all_s[0],
                 tensor_units=int(archs.tensor_count[0]),
@@ -121,15 +136,19 @@ class StepTimes:
             )
         return found
 
+    def open_problems(self, index: int) -> dict[tuple[str, str], ScheduleProblem]:
+        """Return the schedules of one architecture whose brackets are open."""
+        lower, upper = self.brackets(np.array([index]))
+        return self.problems(index, [key for key in lower.seconds if lower.seconds[key][0] < upper.seconds[key][0]])
+
     def solved(self, index: int, cache: ScheduleCache) -> tuple[LayerSeconds, LayerSeconds]:
         """Return the same for one architecture, open brackets closed if the cache's time limit allows."""
         lower, upper = self.brackets(np.array([index]))
         best, least = dict(upper.seconds), dict(lower.seconds)
-        for key, problem in self.problems(index).items():
-            if least[key][0] < best[key][0]:
-                schedule = cache.solve(problem)
-                best[key] = np.minimum(best[key], schedule.makespan_s)
-                least[key] = np.minimum(np.maximum(least[key], schedule.lower_bound_s), best[key])
+        for key, problem in self.open_problems(index).items():
+            schedule = cache.solve(problem)
+            best[key] = np.minimum(best[key], schedule.makespan_s)
+            least[key] = np.minimum(np.maximum(least[key], schedule.lower_bound_s), best[key])
         return replace(lower, seconds=least), replace(upper, seconds=best)
 
     def _optimizer_s(self, pricer: Pricer) -> FloatArray:

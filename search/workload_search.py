@@ -129,17 +129,16 @@ class WorkloadSearch:
         keys = {
             self.spaces[i].option.graph_key for i in np.flatnonzero(self.bound_s[:, architecture] < best_s).tolist()
         }
-        found = []
+        found: list[ScheduleProblem] = []
         for key in sorted(keys):
-            lower, upper = self._times[key].brackets(np.array([architecture]))
-            fastest = [
+            lower, _ = self._times[key].brackets(np.array([architecture]))
+            fastest = (
                 space.best(_row(lower.chain(recompute=space.option.recompute), 0), better_than_s=best_s)
                 for space in self.spaces
                 if space.option.graph_key == key
-            ]
+            )
             if any(placement is not None for placement in fastest):
-                problems = self._times[key].problems(architecture)
-                found += [problems[part] for part in problems if lower.seconds[part][0] < upper.seconds[part][0]]
+                found += self._times[key].open_problems(architecture).values()
         return found
 
     def refine(self, architecture: int, cache: ScheduleCache) -> WorkloadResult | None:

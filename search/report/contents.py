@@ -57,9 +57,9 @@ class Contents:
         """How schedules are solved, in words."""
         limit_s = self.result.cache.time_limit_s
         return (
-            "Operator schedules: bounds and list schedules, and where these do not meet CP-SAT (OR-Tools, one worker, "
-            f"seed 0), at most {limit_s:g} s of its deterministic time for each part. Placements: an exact search "
-            "under the cost formulas."
+            "Operator schedules: bounds and list schedules, where these do not meet an exact search over partial "
+            f"schedules, and at its limit CP-SAT (OR-Tools, one worker, seed 0) with at most {limit_s:g} s of "
+            "deterministic time for each part. Placements: an exact search under the cost formulas."
         )
 
 
