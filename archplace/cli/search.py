@@ -11,7 +11,7 @@ from archplace.cli._progress import ProgressLine
 from archplace.search.explore import Fate
 from archplace.search.run import RunSearch
 from archplace.search.runfile import load_run
-from archplace.search.tables import point_views, short_row
+from archplace.search.tables import front_rows, point_views
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             reasons = [*outcome.option_reasons.values(), *outcome.reasons.values()]
             line.say("nothing is feasible; for example: " + (reasons[0] if reasons else "no option given"))
             return EXIT_INFEASIBLE
-        rows = [point.row() for point in point_views(search.result())]
-        print_rows([short_row(row) for row in rows] if arguments.format == "table" else rows, arguments.format)
+        result = search.result()
+        table = arguments.format == "table"
+        print_rows(front_rows(result) if table else [point.row() for point in point_views(result)], arguments.format)
     return EXIT_DONE
