@@ -200,6 +200,24 @@ class Exploration:
         ids, best = ids[alive], best[alive]
         return ids[front_mask(best)]
 
+    def reevaluate(self, indices: NDArray[np.int64], *, refined: Sequence[int]) -> dict[int, Evaluated]:
+        """Return the points of chosen architectures, admitting none; schedules are solved for those in ``refined``."""
+        if len(indices) == 0:
+            return {}
+        found = {point.architecture: point for point in self._evaluate(indices)}
+        open_ = [i for i in refined if i in found and not found[i].proven]
+        with SchedulePool(self.cache, jobs=self._jobs) as pool:
+            for search, at in ((search, k) for k, search in enumerate(self.searches)):
+                pool.fill(
+                    [
+                        problem
+                        for i in open_
+                        for problem in search.open_problems(i, found[i].results[at].placement.step_s)
+                    ]
+                )
+        found.update({point.architecture: point for i in open_ for point in self._refine(i)})
+        return found
+
     def progress(self) -> Progress:
         """Return how far the exploration is."""
         outcome = self.outcome

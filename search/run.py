@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from archplace.arch_configs import Architectures, price_accelerator_area
 from archplace.arch_configs.errors import ConfigError, StoreError
@@ -137,20 +137,34 @@ class RunSearch:
         )
 
 
+def stored_run(store: Store) -> tuple[Run, Outcome]:
+    """Return the run and its outcome from an open store. Raises :class:`StoreError` when it is not finished."""
+    text = store.meta().get("run")
+    if not isinstance(text, str):
+        raise StoreError(f"{store.folder}: the store does not say what was run; search again into another folder")
+    try:
+        job = _RUN.validate_json(text)
+    except ValidationError as error:
+        raise StoreError(
+            f"{store.folder}: the stored run cannot be read ({error.error_count()} errors); "
+            "search again into another folder"
+        ) from None
+    outcome = store.outcome()
+    if outcome is None:
+        raise StoreError(
+            f"{store.folder}: the run is not finished; go on with: "
+            f"archplace search {job.name}.yaml --out {store.folder}"
+        )
+    return job, outcome
+
+
 def open_result(folder: Path) -> RunResult:
     """Read a finished run back. Raises :class:`StoreError` when there is none or it is not finished."""
     with Store.open(folder) as store:
-        text = store.meta()["run"]
-        assert isinstance(text, str)
-        job = _RUN.validate_json(text)
-        outcome = store.outcome()
+        job, outcome = stored_run(store)
         cache = ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
         for key, schedule in store.schedules().items():
             cache.keep(key, schedule)
-    if outcome is None:
-        raise StoreError(
-            f"{folder}: the run is not finished; go on with: archplace search {job.name}.yaml --out {folder}"
-        )
     return RunResult(
         run=job,
         architectures=job.space.enumerate(),

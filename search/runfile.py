@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -85,8 +85,19 @@ class Run:
     cluster: Cluster
     choices: Choices
     baseline: Accelerator | None
-    inputs: dict[str, str]
-    """What was read, for the record: role to name and content hash."""
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """What decides the result, for the record: role and name to content hash."""
+        found = {
+            "choices": _hash(self.choices),
+            f"space {self.space_name}": _hash(self.space),
+            f"cluster {self.cluster.name}": _hash(self.cluster),
+        }
+        found.update({f"workload {workload.name}": _hash(workload) for workload in self.workloads})
+        if self.baseline is not None:
+            found[f"baseline {self.baseline.name}"] = _hash(self.baseline)
+        return found
 
     @property
     def digest(self) -> str:
@@ -147,12 +158,6 @@ def load_run(path: Path | str) -> Run:
         max_area_mm2=run.budgets.area,
         max_step_s=run.budgets.step_time,
     )
-    inputs = {"choices": _hash(asdict(choices))}
-    inputs[f"space {run.space}"] = _hash(space)
-    inputs[f"cluster {run.cluster}"] = _hash(cluster)
-    inputs.update({f"workload {workload.name}": _hash(workload) for workload in loaded})
-    if baseline is not None:
-        inputs[f"baseline {run.baseline}"] = _hash(baseline)
     return Run(
         name=Path(path).stem,
         workloads=loaded,
@@ -161,7 +166,6 @@ def load_run(path: Path | str) -> Run:
         cluster=cluster,
         choices=choices,
         baseline=baseline,
-        inputs=inputs,
     )
 
 

@@ -19,6 +19,7 @@ COMMANDS: dict[str, str] = {
     "search": "explore a design space and store its Pareto front",
     "report": "write the report of a run as HTML, CSV and JSON",
     "show": "print one design point of a run, or list them",
+    "certify": "check a finished run again from its inputs: bounds, points, dominance, counts",
     "validate": "check YAML files and say everything that is wrong with them",
     "schedule": "schedule operator graphs on tensor and vector units, to proven optimality",
     "place": "place layer chains on pipeline stages, to proven optimality",

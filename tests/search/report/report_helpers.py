@@ -65,7 +65,6 @@ def a_run(*workloads: Workload, name: str = "hand-made") -> Run:
             hbm_bytes=(32 * GB, 64 * GB),
         ),
         baseline=None,
-        inputs={"space eight": "ab" * 32, "workload llama2-7b": "cd" * 32},
     )
 
 
