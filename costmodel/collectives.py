@@ -6,6 +6,7 @@ Gropp, 2005, section 4; Cho et al., BlueConnect, MLSys 2019).
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 
 from archplace.arch_configs.cluster import Cluster, NetworkDimension
@@ -17,14 +18,18 @@ class Share:
     """How many members of a group one network dimension joins."""
 
     members: int
+    """Of the fullest ring in this dimension."""
+    reduced: int
+    """Members of the emptiest part in this and the faster dimensions together: what the payload is divided by."""
     dimension: NetworkDimension
 
 
 def spread(cluster: Cluster, *, size: int, stride: int) -> tuple[Share, ...]:
-    """Return how a group of ``size`` devices, ``stride`` apart, lies in the network, from fast to slow.
+    """Return how a group of ``size`` devices from device 0 on, ``stride`` apart, lies in the network, fast to slow.
 
-    Dimensions that join no two members are left out. Where a dimension would be filled unevenly the larger part counts.
-    Raises ``ValueError`` when the group does not fit the cluster.
+    Dimensions that join no two members are left out. Where the group does not fill its parts evenly the fullest ring
+    decides the rounds and the emptiest part the payload that each of its members carries on. Raises ``ValueError`` when
+    the group does not fit the cluster.
     """
     if size * stride > cluster.size:
         raise ValueError(f"a group of {size} devices at stride {stride} does not fit {cluster.name}'s {cluster.size}")
@@ -32,12 +37,10 @@ def spread(cluster: Cluster, *, size: int, stride: int) -> tuple[Share, ...]:
     reach, inside = 1, 1
     for dimension in cluster.dimensions:
         reach *= dimension.size
-        members = min(size, max(1, reach // stride))
+        members = min(size, max(1, -(-reach // stride)))
         if members > inside:
-            shares.append(Share(members=ceil(members / inside), dimension=dimension))
+            shares.append(Share(members=ceil(members / inside), reduced=size % members or members, dimension=dimension))
             inside = members
-    if inside < size:  # strides that do not divide a dimension leave a remainder to the slowest
-        shares.append(Share(members=ceil(size / inside), dimension=cluster.dimensions[-1]))
     return tuple(shares)
 
 
@@ -45,30 +48,50 @@ def ring_s(kind: CollectiveKind, payload_bytes: float, shares: tuple[Share, ...]
     """Return the seconds of a hierarchical ring collective on ``payload_bytes`` (the full buffer of each device).
 
     Per dimension with n members, bandwidth B, latency α and what is left of the payload P: reduce-scatter and
-    all-gather (n−1)/n · P/B + (n−1)·α each; all-reduce is both (Patarasuk and Yuan, 2009, bandwidth-optimal ring).
-    The next slower dimension works on P/n. A group of one costs nothing.
+    all-gather (n−1)/n · P/B + (n−1)·α each; all-reduce is both (Patarasuk and Yuan, 2009, bandwidth-optimal ring). The
+    next slower dimension works on the payload divided by the members that the emptiest part has. A group of one costs
+    nothing.
     """
     rounds = 2 if kind is CollectiveKind.ALL_REDUCE else 1
     seconds, left = 0.0, payload_bytes
     for share in shares:
         n = share.members
         seconds += rounds * (n - 1) * (left / n / share.dimension.bandwidth_bytes_per_s + share.dimension.latency_s)
-        left /= n
+        left = payload_bytes / share.reduced
     return seconds
 
 
 def collective_s(collective: Collective, cluster: Cluster) -> float:
-    """Return the seconds of a collective of neighbours: a tensor-parallel group lies on the fastest links."""
-    return ring_s(
-        collective.kind, float(collective.payload_bytes), spread(cluster, size=collective.group_size, stride=1)
-    )
+    """Return the seconds of a collective of neighbours: a tensor-parallel group lies on the fastest links.
 
-
-def transfer_s(payload_bytes: float, cluster: Cluster, *, stride: int) -> float:
-    """Return the seconds of a transfer to the device ``stride`` away: bytes/B + α of the slowest dimension crossed."""
+    A group size that does not divide a dimension makes some group straddle its edge; the whole ring then runs at the
+    pace of the slower dimension.
+    """
+    size = collective.group_size
+    shares = spread(cluster, size=size, stride=1)
     reach = 1
+    for dimension, slower in pairwise(cluster.dimensions):
+        reach *= dimension.size
+        if size <= reach and reach % size:
+            shares = (Share(members=size, reduced=size, dimension=slower),)
+            break
+    return ring_s(collective.kind, float(collective.payload_bytes), shares)
+
+
+def transfer_s(payload_bytes: float, cluster: Cluster, *, stride: int, members: int = 2) -> float:
+    """Return the seconds of the slowest transfer from a device to the one ``stride`` further on.
+
+    The devices are those of ``members`` neighbouring groups of ``stride`` devices (pipeline stages). Bytes/B + α of the
+    slowest dimension in which some pair lies: from the first that joins devices a stride apart to the one that holds
+    all. Raises ``ValueError`` when the groups do not fit the cluster.
+    """
+    if stride * members > cluster.size:
+        raise ValueError(f"{members} groups of {stride} devices do not fit {cluster.name}'s {cluster.size} devices")
+    slowest, reach = 0.0, 1
     for dimension in cluster.dimensions:
         reach *= dimension.size
-        if stride < reach:
-            return payload_bytes / dimension.bandwidth_bytes_per_s + dimension.latency_s
-    raise ValueError(f"no device is {stride} away in {cluster.name} of {cluster.size} devices")
+        if dimension.size > 1 and stride < reach:
+            slowest = max(slowest, payload_bytes / dimension.bandwidth_bytes_per_s + dimension.latency_s)
+        if stride * members <= reach:
+            break
+    return slowest

@@ -50,7 +50,8 @@ def stage_memory(
 ) -> StageMemory:
     """Return the memory of a stage that holds ``layers`` (each with a count) and ``in_flight`` microbatches.
 
-    In 1F1B the stage that is s-th from the end has s microbatches in flight (Narayanan et al., PipeDream-Flush, 2021).
+    In 1F1B the stage that is s-th from the end has s microbatches in flight, or as many as there are if those are fewer
+    (Narayanan et al., PipeDream-Flush, 2021).
     """
     parameters = float(sum(layer.parameters * count for layer, count in layers))
     parts = [(LayerMemory.of(layer, parameter_bytes, recompute=recompute), count) for layer, count in layers if count]

@@ -58,8 +58,8 @@ def certify(folder: Path, *, jobs: int | None = None) -> Certificate:
         failures.add("fates", f"{len(outcome.fate)} architectures are stored, the space has {len(architectures)}")
         return Certificate(counts={}, points=0, failures=failures.told())
     _check_bounds(anew.outcome, outcome, failures)
-    _check_points(anew, outcome, failures)
-    _check_fates(anew.outcome, outcome, architectures.area_mm2, failures)
+    found = _check_points(anew, outcome, failures)
+    _check_fates(anew.outcome, outcome, found, architectures.area_mm2, failures)
     counts = {fate.name.lower(): int((outcome.fate == fate).sum()) for fate in Fate}
     if sum(counts.values()) != len(architectures) or counts["open"]:
         failures.add("counts", f"{counts} do not give each of {len(architectures)} architectures one fate")
@@ -91,12 +91,14 @@ def _check_bounds(anew: Outcome, stored: Outcome, failures: _Failures) -> None:
         failures.add("bound", f"architecture {i}: stored {old[i]:.9g} s per sample, computed anew {new[i]:.9g}")
 
 
-def _check_points(anew: Exploration, stored: Outcome, failures: _Failures) -> None:
+def _check_points(anew: Exploration, stored: Outcome, failures: _Failures) -> dict[int, Evaluated]:
+    """Return what is found anew of all stored points, and of those architectures that only evaluation can rule out."""
     ids = np.array(sorted(stored.points), dtype=np.int64)
     if len(ids) and not 0 <= ids[0] <= ids[-1] < len(stored.fate):
         failures.add("point", "a stored point is of an architecture that the space does not have")
-        return
-    found = anew.reevaluate(ids, refined=[i for i in ids.tolist() if stored.points[i].proven])
+        return {}
+    ruled_out = np.flatnonzero((stored.fate == Fate.INFEASIBLE) & (anew.outcome.fate != Fate.INFEASIBLE))
+    found = anew.reevaluate(np.union1d(ids, ruled_out), refined=[i for i in ids.tolist() if stored.points[i].proven])
     for i in ids.tolist():
         old, new = stored.points[i], found.get(i)
         if new is None:
@@ -115,13 +117,16 @@ def _check_points(anew: Exploration, stored: Outcome, failures: _Failures) -> No
             )
         if old.lower_seconds_per_sample > new.seconds_per_sample * (1 + TOLERANCE):
             failures.add("point", f"architecture {i}: its stored best case is slower than what it reaches")
+    return found
 
 
 def _close(old: Evaluated, new: Evaluated) -> bool:
     return bool(np.isclose(old.seconds_per_sample, new.seconds_per_sample, rtol=TOLERANCE, atol=0))
 
 
-def _check_fates(anew: Outcome, stored: Outcome, area_mm2: FloatArray, failures: _Failures) -> None:
+def _check_fates(
+    anew: Outcome, stored: Outcome, found: dict[int, Evaluated], area_mm2: FloatArray, failures: _Failures
+) -> None:
     ids = np.array(sorted(stored.points), dtype=np.int64)
     values = np.array([[stored.points[i].seconds_per_sample, area_mm2[i]] for i in ids.tolist()]).reshape(-1, 2)
     front = set(ids[front_mask(values)].tolist())
@@ -130,15 +135,16 @@ def _check_fates(anew: Outcome, stored: Outcome, area_mm2: FloatArray, failures:
         if (fate == Fate.FRONT) != (i in front):
             failures.add("front", f"architecture {i}: {'on' if i in front else 'not on'} the front of the points")
         elif fate == Fate.INFEASIBLE:
-            if anew.fate[i] != Fate.INFEASIBLE and i not in stored.reasons:
-                failures.add("infeasible", f"architecture {i}: it has a placement and no reason is stored")
+            if anew.fate[i] != Fate.INFEASIBLE and i in found:
+                failures.add("infeasible", f"architecture {i}: a placement within the budgets exists")
         elif fate in (Fate.DOMINATED, Fate.PRUNED):
             if by not in front:
                 failures.add("dominance", f"architecture {i}: named is {by}, which is not on the front")
                 continue
             best_case = anew.bound_seconds_per_sample[i]
             if fate == Fate.DOMINATED:
-                best_case = stored.points[i].lower_seconds_per_sample if i in stored.points else np.nan
+                # What is found anew, not what the store says of itself.
+                best_case = found[i].lower_seconds_per_sample if i in found else np.nan
             winner = stored.points[by].seconds_per_sample
             beaten = winner <= best_case * (1 + TOLERANCE) and area_mm2[by] <= area_mm2[i]
             if not beaten:

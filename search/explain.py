@@ -238,7 +238,7 @@ def _stages(
         names = [first.name] * layers["first"] + [f"{layers['block']} × {block.name}"] * (layers["block"] > 0)
         names += [last.name] * layers["last"]
         ends = tuple((layer, layers[kind]) for kind, layer in (("first", first), ("last", last)) if layers[kind])
-        in_flight = len(stages) - position
+        in_flight = min(len(stages) - position, result.placement.degrees.microbatches)
         outer = stage_memory(ends, step.parameter_bytes, recompute=False, in_flight=in_flight)
         inner = stage_memory(
             ((block, layers["block"]),), step.parameter_bytes, recompute=option.recompute, in_flight=in_flight

@@ -236,16 +236,25 @@ class Exploration:
 
     def _evaluate(self, batch: NDArray[np.int64]) -> list[Evaluated]:
         columns = [search.evaluate(batch) for search in self.searches]
-        points = [
-            self._point(architecture, [column[row] for column in columns])
-            for row, architecture in enumerate(batch.tolist())
-        ]
-        return [point for point in points if point is not None]
+        points = []
+        for row, architecture in enumerate(batch.tolist()):
+            results = [column[row] for column in columns]
+            point = None if self._within_budget(results) is None else self._point(architecture, results)
+            # A list schedule that is too slow says nothing: the best one decides.
+            points += self._refine(architecture) if point is None else [point]
+        return points
 
     def _refine(self, architecture: int) -> list[Evaluated]:
         results = [search.refine(architecture, self.cache) for search in self.searches]
         point = self._point(architecture, results)
         return [] if point is None else [point]
+
+    def _within_budget(self, results: Sequence[WorkloadResult | None]) -> bool | None:
+        """Return whether the step times meet their budget, None where only better schedules could tell."""
+        found = [result for result in results if result is not None]
+        if len(found) < len(results) or max(result.lower_step_s for result in found) > self._max_step_s:
+            return False
+        return True if max(result.placement.step_s for result in found) <= self._max_step_s else None
 
     def _point(self, architecture: int, results: Sequence[WorkloadResult | None]) -> Evaluated | None:
         """Return the point, or None with the architecture's fate set to infeasible."""

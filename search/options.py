@@ -77,19 +77,25 @@ class OptionSpace:
         most = min(memory.n_blocks + 2, accelerators // option.tensor_parallel)
         pipelines = []
         for stages in range(1, most + 1):
-            caps = memory.caps(stages=stages, capacity_bytes=option.hbm_bytes)
-            if memory.fits(stages=stages, caps=caps):
-                ways = degrees_for(
-                    step,
-                    cluster,
-                    accelerators=accelerators,
-                    microbatches=global_batch // option.microbatch,
-                    stages=stages,
-                )
-                pipelines.append(Pipeline.of(caps, ways))
+            ways = degrees_for(
+                step,
+                cluster,
+                accelerators=accelerators,
+                microbatches=global_batch // option.microbatch,
+                stages=stages,
+            )
+            # A stage never has more microbatches in flight than its replica has altogether.
+            by_flight: dict[int, list[Degrees]] = {}
+            for way in ways:
+                by_flight.setdefault(min(way.microbatches, stages), []).append(way)
+            for in_flight, alike in by_flight.items():
+                caps = memory.caps(stages=stages, capacity_bytes=option.hbm_bytes, microbatches=in_flight)
+                if memory.fits(stages=stages, caps=caps):
+                    pipelines.append(Pipeline.of(caps, tuple(alike)))
         reason = None
         if not pipelines:
-            reason = _shortage(memory, option, accelerators, most)
+            fewest = -(-(global_batch // option.microbatch) // max(1, accelerators // option.tensor_parallel))
+            reason = _shortage(memory, option, accelerators, most, fewest)
         return cls(option=option, step=step, pipelines=tuple(pipelines), reason=reason)
 
     def bound_s(self, seconds: ChainSeconds[FloatArray]) -> FloatArray:
@@ -189,10 +195,13 @@ def _human(n_bytes: float) -> str:
     return f"{n_bytes / 1e9:.4g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.4g} MB"
 
 
-def _shortage(memory: ChainMemory, option: Option, accelerators: int, most: int) -> str:
+def _shortage(memory: ChainMemory, option: Option, accelerators: int, most: int, microbatches: int) -> str:
     if most < 1:
         return f"tensor-parallel width {option.tensor_parallel} exceeds the {accelerators} accelerators"
-    needs = {stages: memory.least_capacity_bytes(stages=stages) for stages in range(1, most + 1)}
+    needs = {
+        stages: memory.least_capacity_bytes(stages=stages, microbatches=max(1, microbatches))
+        for stages in range(1, most + 1)
+    }
     stages = min(needs, key=lambda s: (needs[s], s))
     return (
         f"memory: needs at least {_human(needs[stages])} per device with {stages} stages of "

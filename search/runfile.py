@@ -94,7 +94,10 @@ class Run:
             f"space {self.space_name}": _hash(self.space),
             f"cluster {self.cluster.name}": _hash(self.cluster),
         }
-        found.update({f"workload {workload.name}": _hash(workload) for workload in self.workloads})
+        # By position: stored results are in the order of the workloads.
+        several = len(self.workloads) > 1
+        for i, workload in enumerate(self.workloads):
+            found[f"workload {i + 1} {workload.name}" if several else f"workload {workload.name}"] = _hash(workload)
         if self.baseline is not None:
             found[f"baseline {self.baseline.name}"] = _hash(self.baseline)
         return found
@@ -134,6 +137,13 @@ def load_run(path: Path | str) -> Run:
         names.append((run.workload, ("run", "workload")))
     names += [(name, ("run", "workloads", i)) for i, name in enumerate(run.workloads or ())]
     workloads = [attempt(load_workload, name, key) for name, key in names]
+    seen: set[str] = set()
+    for (_, key), workload in zip(names, workloads, strict=True):
+        if workload is not None and workload.name in seen:
+            problems.append(
+                document.problem(key, f"found a second workload named {workload.name!r}; give each its own name, once")
+            )
+        seen.add(workload.name if workload is not None else "")
     space = attempt(load_space, run.space, ("run", "space"))
     cluster = attempt(load_cluster, run.cluster, ("run", "cluster"))
     baseline = None if run.baseline is None else attempt(load_accelerator, run.baseline, ("run", "baseline"))

@@ -91,7 +91,8 @@ class WorkloadSearch:
 
     def compute_bounds(self) -> None:
         """Fill ``bound_s``, ``(n_options, n_archs)``: lower bounds of the step seconds, infinite when infeasible."""
-        bounds = {key: times.bounds() for key, times in self._times.items()}
+        used = {space.option.graph_key for space in self.spaces}
+        bounds = {key: self._times[key].bounds() for key in sorted(used)}
         seen: dict[tuple[object, ...], FloatArray] = {}
         for i, space in enumerate(self.spaces):
             option = space.option

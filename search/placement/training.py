@@ -85,8 +85,8 @@ def degrees_for(
 ) -> tuple[Degrees, ...]:
     """Return the numbers of replicas worth considering with ``stages`` stages, more replicas first.
 
-    Of all d that give the same ⌈M/d⌉ only the least is kept: more replicas would only make the all-reduce longer. Empty
-    when not even one replica fits on ``accelerators`` devices.
+    Of all d that give the same ⌈M/d⌉ those are kept that no other beats in transfer and synchronisation; of equal ones
+    the least. Empty when not even one replica fits on ``accelerators`` devices.
     """
     _, block, _, _ = split_chain(step)
     return _degrees(
@@ -99,24 +99,40 @@ def _degrees(
     cluster: Cluster, width: int, boundary_bytes: int, *, accelerators: int, batch: int, stages: int
 ) -> tuple[Degrees, ...]:
     most = min(accelerators // (width * stages), batch)
-    least: dict[int, int] = {}
+    found: list[Degrees] = []
+    same: list[Degrees] = []
     for replicas in range(most, 0, -1):
-        least[-(-batch // replicas)] = replicas
-    found = []
-    for per_replica, replicas in least.items():
-        shares = spread(cluster, size=replicas, stride=width)
-        latency = ring_s(CollectiveKind.ALL_REDUCE, 0.0, shares)
-        found.append(
-            Degrees(
-                stages=stages,
-                replicas=replicas,
-                microbatches=per_replica,
-                transfer_s=transfer_s(boundary_bytes, cluster, stride=width * replicas) if stages > 1 else 0.0,
-                sync_s_per_byte=(ring_s(CollectiveKind.ALL_REDUCE, 1e9, shares) - latency) / 1e9,
-                sync_latency_s=latency,
-            )
-        )
-    return tuple(found)
+        way = _degree(cluster, width, boundary_bytes, batch=batch, stages=stages, replicas=replicas)
+        if same and same[0].microbatches != way.microbatches:
+            found += same
+            same = []
+        # Ways come with fewer and fewer replicas: a later one that is no worse makes an earlier one needless.
+        same = [other for other in same if not _no_worse(way, other)]
+        if not any(_no_worse(other, way) for other in same):
+            same.append(way)
+    return tuple(found + same)
+
+
+def _degree(cluster: Cluster, width: int, boundary_bytes: int, *, batch: int, stages: int, replicas: int) -> Degrees:
+    shares = spread(cluster, size=replicas, stride=width)
+    latency = ring_s(CollectiveKind.ALL_REDUCE, 0.0, shares)
+    between = width * replicas
+    return Degrees(
+        stages=stages,
+        replicas=replicas,
+        microbatches=-(-batch // replicas),
+        transfer_s=transfer_s(boundary_bytes, cluster, stride=between, members=stages) if stages > 1 else 0.0,
+        sync_s_per_byte=(ring_s(CollectiveKind.ALL_REDUCE, 1e9, shares) - latency) / 1e9,
+        sync_latency_s=latency,
+    )
+
+
+def _no_worse(one: Degrees, other: Degrees) -> bool:
+    return (
+        one.transfer_s <= other.transfer_s
+        and one.sync_s_per_byte <= other.sync_s_per_byte
+        and one.sync_latency_s <= other.sync_latency_s
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +159,9 @@ class ChainMemory:
             n_blocks=count,
         )
 
-    def stage_bytes(self, *, position: int, stages: int, blocks: int) -> float:
+    def stage_bytes(self, *, position: int, stages: int, blocks: int, microbatches: int) -> float:
         """Return the bytes on each device of the stage at ``position`` (from 1) that holds so many blocks."""
-        in_flight = stages - position + 1
+        in_flight = min(stages - position + 1, microbatches)
         total = blocks * (self.block.state_bytes + in_flight * self.block.in_flight_bytes)
         if blocks:
             total += self.block.working_bytes
@@ -155,25 +171,30 @@ class ChainMemory:
             total += self.last.state_bytes + in_flight * self.last.in_flight_bytes
         return total
 
-    def caps(self, *, stages: int, capacity_bytes: float) -> tuple[int, ...]:
-        """Return the most blocks that each stage can hold within ``capacity_bytes``; −1 where not even none fit."""
-        return tuple(
-            self._cap(position, stages, capacity_bytes, most=self.n_blocks) for position in range(1, stages + 1)
-        )
+    def caps(self, *, stages: int, capacity_bytes: float, microbatches: int) -> tuple[int, ...]:
+        """Return the most blocks that each stage can hold within ``capacity_bytes``; −1 where not even none fit.
 
-    def _cap(self, position: int, stages: int, capacity_bytes: float, most: int) -> int:
-        empty = self.stage_bytes(position=position, stages=stages, blocks=0)
-        if empty > capacity_bytes:
+        ``microbatches`` per replica: no stage ever has more in flight.
+        """
+        return tuple(self._cap(position, stages, capacity_bytes, microbatches) for position in range(1, stages + 1))
+
+    def _cap(self, position: int, stages: int, capacity_bytes: float, microbatches: int) -> int:
+        def held(blocks: int) -> float:
+            return self.stage_bytes(position=position, stages=stages, blocks=blocks, microbatches=microbatches)
+
+        most = self.n_blocks
+        if held(0) > capacity_bytes:
             return -1
-        one = self.stage_bytes(position=position, stages=stages, blocks=1)
+        one = held(1)
         if one > capacity_bytes:
             return 0
-        per_block = self.block.state_bytes + (stages - position + 1) * self.block.in_flight_bytes
+        in_flight = min(stages - position + 1, microbatches)
+        per_block = self.block.state_bytes + in_flight * self.block.in_flight_bytes
         cap = min(most, 1 + floor((capacity_bytes - one) / per_block)) if per_block > 0 else most
         # The quotient may be one off by rounding; the bytes themselves decide.
-        while cap < most and self.stage_bytes(position=position, stages=stages, blocks=cap + 1) <= capacity_bytes:
+        while cap < most and held(cap + 1) <= capacity_bytes:
             cap += 1
-        while self.stage_bytes(position=position, stages=stages, blocks=cap) > capacity_bytes:
+        while held(cap) > capacity_bytes:
             cap -= 1
         return cap
 
@@ -183,15 +204,19 @@ class ChainMemory:
             return False
         return sum(caps) >= self.n_blocks if stages > 1 else caps[0] >= self.n_blocks
 
-    def least_capacity_bytes(self, *, stages: int) -> float:
+    def least_capacity_bytes(self, *, stages: int, microbatches: int) -> float:
         """Return the smallest capacity on which ``stages`` stages fit (for the reason given when nothing fits)."""
         low, high = (
             0.0,
-            max(self.stage_bytes(position=p, stages=stages, blocks=self.n_blocks) for p in range(1, stages + 1)),
+            max(
+                self.stage_bytes(position=p, stages=stages, blocks=self.n_blocks, microbatches=microbatches)
+                for p in range(1, stages + 1)
+            ),
         )
         for _ in range(60):
             middle = (low + high) / 2
-            if self.fits(stages=stages, caps=self.caps(stages=stages, capacity_bytes=middle)):
+            caps = self.caps(stages=stages, capacity_bytes=middle, microbatches=microbatches)
+            if self.fits(stages=stages, caps=caps):
                 high = middle
             else:
                 low = middle

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from archplace.arch_configs import Cluster, NetworkDimension, Topology, load_space
-from archplace.costmodel import Pricer, ring_s, spread, stage_memory, transfer_s
+from archplace.costmodel import Pricer, ring_s, spread, stage_memory
 from archplace.search.explore import Exploration, Fate
 from archplace.search.schedule import ScheduleCache, ScheduleGraph
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS
@@ -78,6 +78,32 @@ def layer_seconds(step, architectures, index, workload):
     return seconds, float(pricer.price([optimizer]).all_s[0, 0]) / OPTIMIZER_PARAMETERS
 
 
+def fits(step, cut, recompute, microbatches):
+    """Whether every stage's layers and microbatches in flight fit the larger capacity."""
+    (first, _), (block, _), (last, _) = step.layers
+    for position, blocks in enumerate(cut):
+        held = tuple((layer, 1) for layer, at in ((first, 0), (last, len(cut) - 1)) if position == at)
+        in_flight = min(len(cut) - position, microbatches)
+        outer = stage_memory(held, step.parameter_bytes, recompute=False, in_flight=in_flight)
+        inner = stage_memory(((block, blocks),), step.parameter_bytes, recompute=recompute, in_flight=in_flight)
+        if outer.total_bytes + inner.total_bytes > max(CHOICES.hbm_bytes):
+            return False
+    return True
+
+
+def slowest_hop_s(n_bytes, stride, stages):
+    """The slowest transfer between stages, device by device: a pair meets in the first dimension it shares."""
+    slowest = 0.0
+    for device in range(stride * (stages - 1)):
+        reach = 1
+        for dimension in CLUSTER.dimensions:
+            reach *= dimension.size
+            if device // reach == (device + stride) // reach:
+                slowest = max(slowest, n_bytes / dimension.bandwidth_bytes_per_s + dimension.latency_s)
+                break
+    return slowest
+
+
 def exhaustive_s(architectures, index, workload):
     """Best step seconds over everything, with found schedules and with their lower bounds."""
     best = [np.inf, np.inf]
@@ -88,25 +114,19 @@ def exhaustive_s(architectures, index, workload):
         size = step.parameter_bytes
         for stages in range(1, min(n_blocks + 2, 8 // width) + 1):
             for cut, recompute in product(compositions(stages, n_blocks), CHOICES.recompute):
-                memory, loads = [], [[], []]
+                loads = [[], []]
                 for position, blocks in enumerate(cut):
-                    ends = [(first, position == 0), (last, position == stages - 1)]
-                    held = tuple((layer, 1) for layer, here in ends if here)
-                    in_flight = stages - position
-                    memory.append(
-                        stage_memory(held, size, recompute=False, in_flight=in_flight).total_bytes
-                        + stage_memory(((block, blocks),), size, recompute=recompute, in_flight=in_flight).total_bytes
-                    )
                     for which in (0, 1):
                         (ef, eb), (bf, bb), (hf, hb) = [[pair[which] for pair in layer] for layer in seconds]
                         load = blocks * (bf * (2 if recompute else 1) + bb)
                         load += (ef + eb) * (position == 0) + (hf + hb) * (position == stages - 1)
                         loads[which].append(load)
-                if max(memory) > max(CHOICES.hbm_bytes):
-                    continue
                 for replicas in range(1, 8 // (width * stages) + 1):
-                    slots = -(-(workload.global_batch // microbatch) // replicas) + stages - 1
-                    wait = transfer_s(block.input_bytes, CLUSTER, stride=width * replicas) if stages > 1 else 0
+                    microbatches = -(-(workload.global_batch // microbatch) // replicas)
+                    if not fits(step, cut, recompute, microbatches):
+                        continue
+                    slots = microbatches + stages - 1
+                    wait = slowest_hop_s(block.input_bytes, width * replicas, stages)
                     parameters = first.parameters + cut[0] * block.parameters
                     parameters += last.parameters if stages == 1 else 0
                     sync = ring_s(
