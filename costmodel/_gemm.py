@@ -163,7 +163,7 @@ def array_cycles(
     pipelining: Pipelining = Pipelining.OVERLAPPED,
     dataflows: Sequence[Dataflow] = tuple(Dataflow),
     *,
-    epilogue_elements: float = 0.0,
+    epilogue: tuple[float, float] = (0.0, 0.0),
 ) -> ArrayCycles:
     """Return the cycles of one product (:func:`canonical`) on every configuration, all units of each working on it.
 
@@ -176,8 +176,8 @@ def array_cycles(
     * local port: streamed operand once per stationary tile column, the others once, results once;
     * global port: :func:`traffic` at the local buffer's capacity.
 
-    ``epilogue_elements`` more are read from the global buffer, for a fused epilogue. The division and dataflow with the
-    least :attr:`ArrayCycles.total` wins.
+    A fused ``epilogue`` reads so many elements more from the global buffer and writes so many, instead of the result
+    where that is more. The division and dataflow with the least :attr:`ArrayCycles.total` wins.
     """
     of, starts, over_batch, over_m, over_n = _divisions(tuple(configs.count.tolist()), gemm.batch)
     d, w, rate = configs.rows[of], configs.cols[of], configs.macs_per_element[of]
@@ -204,9 +204,9 @@ def array_cycles(
     # the parts are counted as M/m and N/n.
     parts_m, parts_n = gemm.m / m, gemm.n / n
     moved = traffic(m, n, k, configs.local_elements[of], parts_m=parts_m, parts_n=parts_n)
-    reads = gemm.batch * (moved.a * parts_m + moved.b * parts_n) + epilogue_elements
-    writes = float(gemm.batch * gemm.m * gemm.n)
-    shared = np.maximum(reads, writes) / configs.global_elements_per_cycle[of]
+    read = gemm.batch * (moved.a * parts_m + moved.b * parts_n) + epilogue[0]
+    written = max(float(gemm.batch * gemm.m * gemm.n), epilogue[1])
+    shared = np.maximum(read, written) / configs.global_elements_per_cycle[of]
     compute = local = fill = cost = np.full_like(m, np.inf)
     for dataflow in dataflows:
         tile_rows, tile_cols, stream, load, rows_used, cols_used, loads, reads = details[dataflow]

@@ -51,7 +51,7 @@ class Parts(NamedTuple):
     fill_s: FloatArray
     """Filling and draining of the array."""
     first_load_s: FloatArray
-    """Load of the first tile from HBM."""
+    """Load of one unit's first tile from HBM; the other units' tiles come while the first computes."""
 
     @property
     def total_s(self) -> FloatArray:
@@ -102,17 +102,23 @@ class Pricer:
         self._cluster = cluster
         self._pipelining = pipelining
         self._units = (architectures.tensor_count + architectures.vector_count).astype(np.float64)
-        self._buffers = _distinct(architectures.global_buffer_bytes)
+        # What an operator finds of the global buffer: all of it, or one or two units' shares.
+        self._buffers = {
+            held: _distinct(architectures.global_buffer_bytes * (held / self._units if held else 1.0))
+            for held in (0, 1, 2)
+        }
         self._configs: dict[tuple[str, bool], tuple[TensorConfigs, NDArray[np.intp]]] = {}
-        self._cycles: dict[tuple[Gemm, str, float, bool], ArrayCycles] = {}
-        self._traffic: dict[tuple[Gemm, str], Traffic] = {}
+        self._cycles: dict[tuple[Gemm, str, tuple[float, float], bool], ArrayCycles] = {}
+        self._traffic: dict[tuple[Gemm, str, int], Traffic] = {}
 
     def subset(self, indices: NDArray[np.intp] | NDArray[np.int64] | slice) -> "Pricer":
         """Return a pricer of the architectures at ``indices`` that shares what has been priced already."""
         part = copy(self)
         part._archs = self._archs.take(indices)
         part._units = self._units[indices]
-        part._buffers = _Distinct(rows=self._buffers.rows, of=self._buffers.of[indices])
+        part._buffers = {
+            held: _Distinct(rows=buffers.rows, of=buffers.of[indices]) for held, buffers in self._buffers.items()
+        }
         for precision in self._archs.tensor_macs_per_element:
             for one_unit in (False, True):
                 self._tensor_configs(precision, one_unit)
@@ -142,8 +148,7 @@ class Pricer:
             assert operator.vector is not None
             return self._vector(operator.vector, one_unit=one_unit, share=share)
         assert operator.gemm is not None
-        epilogue_bytes = float(operator.vector.read_bytes) if operator.vector is not None else 0.0
-        tensor = self._tensor(operator.gemm, operator.precision, epilogue_bytes, one_unit=one_unit, share=share)
+        tensor = self._tensor(operator.gemm, operator.precision, operator.vector, one_unit=one_unit, share=share)
         if operator.unit is Unit.TENSOR:
             return Parts(
                 array_s=tensor.array_s,
@@ -171,19 +176,22 @@ class Pricer:
         return tensor.first_load_bytes / (self._archs.hbm_bytes_per_s * share)
 
     def _tensor(
-        self, gemm: Gemm, precision: str, epilogue_bytes: float, *, one_unit: bool, share: FloatArray
+        self, gemm: Gemm, precision: str, epilogue: VectorWork | None, *, one_unit: bool, share: FloatArray
     ) -> _TensorPart:
         gemm = canonical(gemm)
         size = ELEMENT_BYTES[precision]
         configs, of = self._tensor_configs(precision, one_unit)
-        key = (gemm, precision, epilogue_bytes, one_unit)
+        more = (epilogue.read_bytes / size, epilogue.write_bytes / size) if epilogue is not None else (0.0, 0.0)
+        key = (gemm, precision, more, one_unit)
         if key not in self._cycles:
-            self._cycles[key] = array_cycles(gemm, configs, self._pipelining, epilogue_elements=epilogue_bytes / size)
+            self._cycles[key] = array_cycles(gemm, configs, self._pipelining, epilogue=more)
         cycles, clock = self._cycles[key], self._archs.clock_hz
-        if (gemm, precision) not in self._traffic:
+        held = 0 if not one_unit else 1 if epilogue is None else 2
+        buffers = self._buffers[held]
+        if (gemm, precision, held) not in self._traffic:
             m, n, k = (np.array(float(extent)) for extent in (gemm.m, gemm.n, gemm.k))
-            self._traffic[gemm, precision] = traffic(m, n, k, self._buffers.rows[:, 0] / size)
-        moved, buffer = self._traffic[gemm, precision], self._buffers.of
+            self._traffic[gemm, precision, held] = traffic(m, n, k, buffers.rows[:, 0] / size)
+        moved, buffer = self._traffic[gemm, precision, held], buffers.of
         return _TensorPart(
             array_s=cycles.compute[of] / clock,
             local_port_s=cycles.local_port[of] / clock,

@@ -63,11 +63,11 @@ class VectorWork:
     passes: int = 1
     """How often the lanes traverse each row; a row that stays on chip is read from HBM once, whatever the passes."""
     reductions: int = 0
-    """How many of the passes end in a reduction over the row (log2(lanes) more steps per row)."""
+    """How many of the passes end in a reduction over the row, whose partial results a tree combines."""
     read_bytes: int
     """Bytes of distinct operands read; in a fused operator only those besides the matrix product's result."""
     write_bytes: int
-    """Bytes written; in a fused operator those written besides or instead of the matrix product's result."""
+    """Bytes written; in a fused operator everything it writes, the product's result included where it is kept."""
 
     @property
     def elements(self) -> int:

@@ -110,6 +110,25 @@ def test_reducing_epilogue_needs_its_row_on_chip():
     assert spills - fits >= 2 * 2**27 / 1e12 * (1 - 1e-9)
 
 
+def test_epilogue_s_writes_pass_the_global_port():
+    # Three times the result is written: 3 · 8 MiB at 1 TB/s, HBM and lanes being faster.
+    gemm = Gemm(m=2048, n=2048, k=64)
+    work = VectorWork(rows=2048, row_length=2048, operations_per_element=1, read_bytes=0, write_bytes=3 * 2**23)
+    machine = {"hbm_bytes_per_s": 1e15, "global_bytes_per_s": 1e12, "lanes": 2**20}
+    parts = Pricer(table(**machine), cluster()).parts(fused(gemm, work), one_unit=False)
+    assert parts.global_port_s[0] == pytest.approx(3 * 2**23 / 1e12)
+
+
+def test_one_unit_reuses_only_its_share_of_the_buffer():
+    # Half of 32 MiB holds this product's operands and result; half of a sixth of it, one unit's share, does not.
+    gemm = Gemm(m=1536, n=1536, k=1536)
+    pricer = Pricer(table(), cluster())
+    one, whole = (pricer.parts(tensor(gemm), one_unit=mode).hbm_s[0] for mode in (True, False))
+    compulsory = 3 * 1536**2 * 2 / 1e12
+    assert whole == pytest.approx(compulsory)
+    assert one > 6 * compulsory * 1.1
+
+
 def test_unknown_precision_is_a_clear_error():
     with pytest.raises(ConfigError, match=r"fp8.*they have bf16"):
         price(tensor(Gemm(m=8, n=8, k=8), precision="fp8"))

@@ -238,6 +238,27 @@ def test_budgets_reject_with_a_reason(architectures):
     assert all(point.results[0].placement.step_s <= 0.5 for point in result.front)
 
 
+def test_a_step_time_budget_keeps_the_part_of_the_front_that_meets_it(architectures):
+    workload = small_workload()
+    free = Exploration(architectures, [workload], CLUSTER, CHOICES, jobs=1)
+    free.bound()
+    front = free.run().front
+    for limit in (front[len(front) // 2].results[0].placement.step_s, front[-2].results[0].placement.step_s):
+        within = Exploration(architectures, [workload], CLUSTER, replace(CHOICES, max_step_s=limit), jobs=1)
+        within.bound()
+        expected = [p.architecture for p in front if p.results[0].placement.step_s <= limit]
+        assert [p.architecture for p in within.run().front] == expected
+
+
+def test_a_width_beyond_the_accelerators_is_a_reason(architectures):
+    few = architectures.take(np.arange(3))
+    choices = replace(CHOICES, accelerators=1, tensor_parallel=(1, 2, 4), hbm_bytes=(400_000_000,))
+    search = Exploration(few, [small_workload()], CLUSTER, choices, jobs=1)
+    search.bound()
+    assert search.run().front
+    assert any("exceeds the 1 accelerators" in text for text in search.outcome.option_reasons.values())
+
+
 def test_nothing_fits_is_a_result_with_reasons(architectures):
     choices = replace(CHOICES, hbm_bytes=(1_000_000,))
     search = Exploration(architectures, [small_workload()], CLUSTER, choices, jobs=1)

@@ -96,6 +96,18 @@ def test_one_problem(tmp_path, old, new, expected):
     assert expected in found[0]
 
 
+def test_workloads_are_told_apart_by_name_and_order(tmp_path):
+    path = tmp_path / "run.yaml"
+    digests = []
+    for names in ("[bert-large, gpt2-xl]", "[gpt2-xl, bert-large]"):
+        path.write_text(GOOD.replace("workload: llama2-7b", f"workloads: {names}"))
+        digests.append(load_run(path).digest)
+    assert digests[0] != digests[1]
+    found = problems(tmp_path, GOOD.replace("workload: llama2-7b", "workloads: [bert-large, bert-large]"))
+    assert len(found) == 1
+    assert "second workload named 'bert-large'" in found[0]
+
+
 def test_names_that_look_like_files_are_relative_to_the_run_file(tmp_path):
     found = problems(tmp_path, GOOD.replace("space: tiny", "space: mine/space.yaml"))
     assert str(tmp_path / "mine" / "space.yaml") in found[0]
