@@ -4,6 +4,8 @@ The result is the front of the whole space. An architecture is left out only whe
 have are dominated by a point that was evaluated exactly; which point that was is recorded.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -22,6 +24,8 @@ from archplace.workloads import Workload
 
 SOLVER_LIMIT_S = 0.2
 """Deterministic time that a schedule gets whose bound and list schedule do not meet."""
+
+NO_OPTION = "no placement option fits"
 
 REFINED_AT_ONCE = 32
 """Points whose schedules are solved before the front is renewed: what is stored survives, what is beaten is skipped."""
@@ -75,6 +79,19 @@ class Outcome:
     option_reasons: dict[str, str] = field(default_factory=dict)
     """Why a placement option is infeasible on every architecture: option to reason."""
 
+    def main_reason(self) -> str | None:
+        """Return the most frequent reason for infeasibility, with the numbers of one case; None where there is none.
+
+        Reasons of single architectures count before those of placement options, unless no option fits at all.
+        """
+        own = [text for text in self.reasons.values() if NO_OPTION not in text]
+        texts = own or list(self.option_reasons.values()) or list(self.reasons.values())
+        if not texts:
+            return None
+        kinds = Counter(re.sub(r"[\d.,]+", "#", text) for text in texts)
+        (kind, _), *_ = kinds.most_common(1)
+        return next(text for text in texts if re.sub(r"[\d.,]+", "#", text) == kind)
+
     @property
     def front(self) -> list[Evaluated]:
         """The points on the front, smallest objective (fastest) first."""
@@ -92,6 +109,8 @@ class Progress:
     front: int
     best_samples_per_s: float
     smallest_area_mm2: float
+    unproven: int
+    """Evaluated points whose schedules are still to be closed, because their best case could be on the front."""
 
 
 class Exploration:
@@ -112,6 +131,7 @@ class Exploration:
         self._max_step_s = np.inf if choices.max_step_s is None else choices.max_step_s
         self.cache = cache if cache is not None else ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
         self._jobs = jobs
+        self._tried: set[int] = set()
         pricer = Pricer(architectures, cluster)
         self.searches = [WorkloadSearch(workload, architectures, pricer, cluster, choices) for workload in workloads]
         count = len(architectures)
@@ -130,7 +150,7 @@ class Exploration:
             self.outcome.option_reasons.update({prefix + key: text for key, text in search.reasons.items()})
             step = search.bound_s.min(axis=0, initial=np.inf)
             for i in np.flatnonzero(~np.isfinite(step)).tolist():
-                self.outcome.reasons.setdefault(i, f"{search.workload.name}: no placement option fits")
+                self.outcome.reasons.setdefault(i, f"{search.workload.name}: {NO_OPTION}")
             late = np.isfinite(step) & (step > self._max_step_s)
             for i in np.flatnonzero(late).tolist():
                 self.outcome.reasons.setdefault(
@@ -157,9 +177,9 @@ class Exploration:
         self._admit(list(stored))
         while len(batch := self._promising()):
             self._take(self._evaluate(batch), on_points)
-        tried: set[int] = set()
+        tried = self._tried
         with SchedulePool(self.cache, jobs=self._jobs) as pool:
-            while len(batch := self._undecided(tried)[:REFINED_AT_ONCE]):
+            while len(batch := self._undecided()[:REFINED_AT_ONCE]):
                 tried.update(batch.tolist())
                 pool.fill([problem for i in batch.tolist() for problem in self._open_problems(i)])
                 self._take([point for i in batch.tolist() for point in self._refine(i)], on_points)
@@ -184,21 +204,22 @@ class Exploration:
         bounds = self._objectives(still_open, self.outcome.bound_seconds_per_sample[still_open])
         return still_open[front_mask(bounds)]
 
-    def _undecided(self, tried: set[int]) -> NDArray[np.int64]:
-        """Return evaluated points that are not proven and whose best case no point of the front dominates.
+    def _undecided(self) -> NDArray[np.int64]:
+        """Return the front of the best cases of what is unproven: closing its brackets may settle the others."""
+        ids = self._unproven()
+        best = self._objectives(ids, np.array([self.outcome.points[i].lower_seconds_per_sample for i in ids.tolist()]))
+        return ids[front_mask(best)]
 
-        The front of those best cases comes first: closing its brackets may settle the others.
-        """
-        points = [p for p in self.outcome.points.values() if not p.proven and p.architecture not in tried]
+    def _unproven(self) -> NDArray[np.int64]:
+        """Return evaluated points that are not proven and whose best case no point of the front dominates."""
+        points = [p for p in self.outcome.points.values() if not p.proven and p.architecture not in self._tried]
         if not points:
             return np.empty(0, dtype=np.int64)
         ids = np.array(sorted(point.architecture for point in points), dtype=np.int64)
         best = self._objectives(ids, np.array([self.outcome.points[i].lower_seconds_per_sample for i in ids.tolist()]))
         front = np.flatnonzero(self.outcome.fate == Fate.FRONT)
         values = self._objectives(front, np.array([self.outcome.points[i].seconds_per_sample for i in front.tolist()]))
-        alive = dominated_by(best, values) < 0
-        ids, best = ids[alive], best[alive]
-        return ids[front_mask(best)]
+        return ids[dominated_by(best, values) < 0]
 
     def reevaluate(self, indices: NDArray[np.int64], *, refined: Sequence[int]) -> dict[int, Evaluated]:
         """Return the points of chosen architectures, admitting none; schedules are solved for those in ``refined``."""
@@ -228,7 +249,8 @@ class Exploration:
             evaluated=len(outcome.points),
             front=len(front),
             best_samples_per_s=1 / front[0].seconds_per_sample if front else 0.0,
-            smallest_area_mm2=min((self.architectures.area_mm2[p.architecture] for p in front), default=np.nan),
+            smallest_area_mm2=float(min((self.architectures.area_mm2[p.architecture] for p in front), default=np.nan)),
+            unproven=len(self._unproven()),
         )
 
     def _objectives(self, indices: NDArray[np.int64], seconds_per_sample: FloatArray) -> FloatArray:
@@ -265,7 +287,7 @@ class Exploration:
             self.outcome.reasons[architecture] = (
                 f"step time {slow:.4g} s exceeds the budget of {self._max_step_s:.4g} s"
                 if len(found) == len(results)
-                else "no placement option fits"
+                else NO_OPTION
             )
             return None
         batches = np.array([search.workload.global_batch for search in self.searches])

@@ -1,9 +1,11 @@
 """Solve many schedules at once, on the processes of this machine."""
 
+import os
+import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from os import cpu_count
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +24,7 @@ class SchedulePool:
 
     def __init__(self, cache: ScheduleCache, *, jobs: int | None = None) -> None:
         self.cache = cache
-        self._jobs = jobs or cpu_count() or 1
+        self._jobs = jobs or os.cpu_count() or 1
         self._executor: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Self:
@@ -47,10 +49,23 @@ class SchedulePool:
                 self.cache.solve(problem)
             return
         if self._executor is None:
-            self._executor = ProcessPoolExecutor(self._jobs, mp_context=get_context("spawn"))
+            self._executor = ProcessPoolExecutor(
+                self._jobs, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
+            )
         tasks = [(problem, self.cache.engine, self.cache.time_limit_s) for problem in new.values()]
         for key, schedule in zip(new, self._executor.map(_solve, tasks), strict=True):
             self.cache.keep(key, schedule)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Watch the process that started this one: when it is killed, its workers must not stay behind."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _solve(task: tuple[ScheduleProblem, str, float]) -> Schedule:

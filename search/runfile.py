@@ -44,6 +44,16 @@ class _Placement(FileModel):
             raise ValueError(f"found {list(value)}; each choice may stand once: remove the repetition")
         return value
 
+    @field_validator("hbm")
+    @classmethod
+    def _plausible(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        for capacity in value or ():
+            if capacity < 2**20:
+                raise ValueError(
+                    f"found {capacity:g} bytes; did you mean '{capacity:g} GB'? Numbers without unit are bytes"
+                )
+        return value
+
 
 class _Budgets(FileModel):
     area: SquareMillimetres | None = None
@@ -180,8 +190,10 @@ def load_run(path: Path | str) -> Run:
 
 
 def _placed(document: Document, key: KeyPath, problem: Problem) -> Problem:
-    """Give a problem that has no place of its own the place of the value that named what was not found."""
-    return problem if problem.place else document.problem(key, problem.message)
+    """Give a problem that has no line of its own the place of the value that named what was not found."""
+    if ":" in problem.place:
+        return problem
+    return document.problem(key, f"{problem.place}: {problem.message}" if problem.place else problem.message)
 
 
 def _hash(thing: object) -> str:

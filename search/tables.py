@@ -228,7 +228,8 @@ def short_row(row: Row) -> Row:
 
     short: Row = {
         "id": row["id"],
-        "samples/s": round(number("throughput_samples_per_s"), 2),
+        # One workload's own figure, or the geometric mean of several.
+        "samples/s" if "step_s" in row else "geomean samples/s": round(number("throughput_samples_per_s"), 2),
         "area_mm2": round(number("area_mm2"), 2),
         "tensor": f"{row['tensor_units']}×{row['tensor_rows']}×{row['tensor_cols']}",
         "vector": f"{row['vector_units']}×{row['vector_lanes']}",

@@ -28,6 +28,10 @@ COMMANDS: dict[str, str] = {
 """Command name to one line of help; the module ``archplace.cli.<name>`` implements it."""
 
 
+MOST_LINES = 40
+"""Problems that are listed; more say nothing new."""
+
+
 class Command(Protocol):
     """What a command's module provides."""
 
@@ -77,8 +81,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ArchplaceError as error:
         if arguments.debug:
             raise
-        for line in str(error).splitlines():
+        lines = str(error).splitlines()
+        for line in lines[:MOST_LINES]:
             print(f"archplace: {line}", file=sys.stderr)
+        if len(lines) > MOST_LINES:
+            print(f"archplace: and {len(lines) - MOST_LINES} more problems", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("archplace: interrupted", file=sys.stderr)

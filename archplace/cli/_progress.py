@@ -39,12 +39,22 @@ class ProgressLine:
         elapsed = time.monotonic() - self._started
         rate = progress.decided / elapsed if elapsed > 0 else 0.0
         eta = (progress.total - progress.decided) / rate if rate > 0 else float("nan")
-        text = (
-            f"{progress.decided:,}/{progress.total:,} architectures decided ({progress.decided / progress.total:.1%}), "
-            f"{progress.evaluated:,} evaluated exactly, {rate:,.0f}/s, ETA {eta:.0f} s; "
-            f"front {progress.front}, best {progress.best_samples_per_s:.4g} samples/s, "
-            f"smallest {progress.smallest_area_mm2:.1f} mm²"
-        )
+        if progress.decided < progress.total:
+            text = (
+                f"{progress.decided:,}/{progress.total:,} architectures decided "
+                f"({progress.decided / progress.total:.1%}), {progress.evaluated:,} evaluated, {rate:,.0f}/s, "
+                f"ETA {eta:.0f} s"
+            )
+        else:
+            text = (
+                f"all {progress.total:,} architectures decided, {progress.evaluated:,} evaluated; "
+                f"closing schedules, {progress.unproven:,} points to go"
+            )
+        if progress.front:
+            text += (
+                f"; front {progress.front}, best {progress.best_samples_per_s:.4g} samples/s, "
+                f"smallest {progress.smallest_area_mm2:.1f} mm²"
+            )
         if self._live is not None:
             self._live.update(Text(text), refresh=True)
         elif last or elapsed - self._last_line >= SECONDS_BETWEEN_LINES:

@@ -63,8 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         line.say(f"done in {time.monotonic() - started:.1f} s: {counts}")
         line.say(f"next: archplace report {arguments.out}")
         if not outcome.front:
-            reasons = [*outcome.option_reasons.values(), *outcome.reasons.values()]
-            line.say("nothing is feasible; for example: " + (reasons[0] if reasons else "no option given"))
+            line.say(f"nothing is feasible; the most frequent reason: {outcome.main_reason()}")
             return EXIT_INFEASIBLE
         result = search.result()
         table = arguments.format == "table"

@@ -55,9 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(result: RunResult, style: str) -> int:
     if not result.outcome.front:
-        reasons = [*result.outcome.option_reasons.values(), *result.outcome.reasons.values()]
-        example = f"; for example: {reasons[0]}" if reasons else ""
-        print(f"archplace: the front is empty: nothing is feasible{example}", file=sys.stderr)
+        reason = result.outcome.main_reason()
+        print(
+            f"archplace: the front is empty: nothing is feasible; the most frequent reason: {reason}", file=sys.stderr
+        )
         if style in ("json", "yaml"):
             print_rows([], style)
         return EXIT_INFEASIBLE

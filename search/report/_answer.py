@@ -18,7 +18,7 @@ def answer_card(contents: Contents) -> Html:
     title = "The answer"
     how = (
         "Each box is a design on the front that stands out for the reason given; ± compares it with the baseline chip "
-        "under the same workload, cluster and placement options."
+        "under the same workload, cluster and placement options, but with the HBM that chip has."
     )
     if not contents.picks:
         return card("answer", title, how, empty(nothing_feasible(contents)))
@@ -42,7 +42,7 @@ def nothing_feasible(contents: Contents) -> str:
     groups = [*contents.option_reasons, *contents.architecture_reasons]
     largest = max(groups, key=lambda group: group.count, default=None)
     total = count(contents.counts.architectures, "architecture")
-    text = f"Nothing is feasible: none of {total} has a placement that fits."
+    text = f"Nothing is feasible: none of {total} meets memory and budgets."
     if largest is not None:
         text += f" The most frequent reason ({largest.count:,} times): {largest.reason}."
     return text

@@ -130,7 +130,8 @@ def test_dry_run_prints_the_size(run_file, capsys):
 def test_nothing_under_the_budget(run_file, tmp_path, capsys):
     assert main(["search", run_file(area="1 mm2"), "--out", str(tmp_path / "out")]) == 3
     error = capsys.readouterr().err
-    assert "budget" in error
+    assert "mm² exceeds the budget of 1.0 mm²" in error
+    assert "nan" not in error
     assert "Traceback" not in error
 
 

@@ -82,6 +82,8 @@ def test_all_problems_at_once_with_their_places(tmp_path):
         ("[1, 2]", "[1, 1]", "each choice may stand once"),
         ("20 s", "20 mm2", "step_time"),
         ("32 GB", "0 GB", "hbm"),
+        ("32 GB", "32", "did you mean '32 GB'"),
+        ("workload: llama2-7b", "workload: ./nothere.yaml", "no such file"),
         ("workload: llama2-7b", "workload: llama2-7b\n  workloads: [bert-large]", "give one"),
         ("  workload: llama2-7b\n", "", "give one"),
         ("  space: tiny\n", "  space: tiny\n  space: phaze\n", "space"),

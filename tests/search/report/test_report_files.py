@@ -191,7 +191,7 @@ def test_the_report_of_a_run_with_nothing_feasible_says_why(tmp_path: Path) -> N
     files = _written(nothing_feasible(), tmp_path)
     page = _Page(files["report.html"])
     assert page.errors == []
-    assert "Nothing is feasible: none of 8 architectures has a placement that fits" in page.words
+    assert "Nothing is feasible: none of 8 architectures meets memory and budgets" in page.words
     assert "needs at least 90.1 GB per device" in page.words
     assert "The run file names no baseline accelerator" not in page.words
     assert files["front.csv"] == "id\n"
