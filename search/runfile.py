@@ -125,19 +125,19 @@ def load_run(path: Path | str) -> Run:
     accelerators. Raises :class:`ConfigError` with every problem of the run file, or of the files it names.
     """
     document = read_document(path)
-    run = parse_document(document, _RunFile).run
+    folder = Path(path).parent
+    try:
+        run = parse_document(document, _RunFile).run
+    except ConfigError as error:
+        # What the file names is looked up all the same: the user hears of everything at once.
+        raise ConfigError([*error.problems, *_unknown_names(document, folder)]) from None
     problems: list[Problem] = []
     if (run.workload is None) == (run.workloads is None):
         problems.append(document.problem(("run",), "found both or neither of 'workload' and 'workloads'; give one"))
-    folder = Path(path).parent
-
-    def resolve(name: str) -> str:
-        """Take a name that looks like a file relative to the run file."""
-        return str(folder / name) if name.endswith((".yaml", ".yml")) or "/" in name else name
 
     def attempt(load: Callable[[str], T], name: str, key: KeyPath) -> T | None:
         try:
-            return load(resolve(name))
+            return load(_resolve(folder, name))
         except ConfigError as error:
             problems.extend(_placed(document, key, problem) for problem in error.problems)
             return None
@@ -187,6 +187,33 @@ def load_run(path: Path | str) -> Run:
         choices=choices,
         baseline=baseline,
     )
+
+
+def _resolve(folder: Path, name: str) -> str:
+    """Take a name that looks like a file relative to the run file's folder."""
+    return str(folder / name) if name.endswith((".yaml", ".yml")) or "/" in name else name
+
+
+def _unknown_names(document: Document, folder: Path) -> list[Problem]:
+    """Return the problems of what a run file names, as far as its shape lets one see names."""
+    run = document.data.get("run") if isinstance(document.data, dict) else None
+    if not isinstance(run, dict):
+        return []
+    loaders: dict[str, Callable[[str], object]] = {
+        "workload": load_workload,
+        "space": load_space,
+        "cluster": load_cluster,
+        "baseline": load_accelerator,
+    }
+    found: list[Problem] = []
+    for key, load in loaders.items():
+        name = run.get(key)
+        if isinstance(name, str):
+            try:
+                load(_resolve(folder, name))
+            except ConfigError as error:
+                found += [_placed(document, ("run", key), problem) for problem in error.problems]
+    return found
 
 
 def _placed(document: Document, key: KeyPath, problem: Problem) -> Problem:

@@ -109,9 +109,14 @@ def _placement(point: PointView, workload: int) -> str:
 def front_card(contents: Contents) -> Html:
     """Return the front plot and the panel for a selected design."""
     title = "The front"
+    proven = (
+        "No design of the whole space lies above the line"
+        if all(point.proven for point in contents.result.outcome.front)
+        else "No design is known above the line; where a schedule is not proven optimal, one could be by its gap"
+    )
     how = (
-        "Up and left is better. No design of the whole space lies above the line; hover a point for its design, click "
-        "it for everything, and click an entry of the legend to hide or show it."
+        f"Up and left is better. {proven}; hover a point for its design, click it for everything, and click an entry "
+        f"of the legend to hide or show it."
     )
     if not contents.front:
         return card("front", title, how, empty("The front is empty: see the answer above."))

@@ -70,6 +70,15 @@ def test_all_problems_at_once_with_their_places(tmp_path):
     assert any("run.yaml:10:" in p and "did you mean 'recompute'" in p for p in found)
 
 
+def test_wrong_names_are_told_beside_wrong_values(tmp_path):
+    text = GOOD.replace("llama2-7b", "lama2-7b").replace("space: tiny", "space: tinny").replace("[1, 2]", "[0]")
+    found = problems(tmp_path, text.replace("baseline: tpu-v4", "baseline: tpuv4"))
+    assert len(found) == 4
+    assert any("run.yaml:7:" in p and "tensor_parallel" in p for p in found)
+    for line, name in ((2, "llama2-7b"), (3, "tiny"), (12, "tpu-v4")):
+        assert any(f"run.yaml:{line}:" in p and f"did you mean '{name}'" in p for p in found)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
