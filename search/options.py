@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -195,15 +196,23 @@ def _human(n_bytes: float) -> str:
     return f"{n_bytes / 1e9:.4g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.4g} MB"
 
 
+@lru_cache(maxsize=256)
+def _least_need(memory: ChainMemory, most: int, microbatches: int) -> tuple[float, int]:
+    """Return the smallest capacity on which some pipeline of up to ``most`` stages fits, and its stages."""
+    best, stages = memory.least_capacity_bytes(stages=most, microbatches=microbatches), most
+    for fewer in range(most - 1, 0, -1):
+        # Only where this many stages fit on no more than the best so far is it worth finding out on how little.
+        caps = memory.caps(stages=fewer, capacity_bytes=best, microbatches=microbatches)
+        if memory.fits(stages=fewer, caps=caps):
+            best, stages = memory.least_capacity_bytes(stages=fewer, microbatches=microbatches), fewer
+    return best, stages
+
+
 def _shortage(memory: ChainMemory, option: Option, accelerators: int, most: int, microbatches: int) -> str:
     if most < 1:
         return f"tensor-parallel width {option.tensor_parallel} exceeds the {accelerators} accelerators"
-    needs = {
-        stages: memory.least_capacity_bytes(stages=stages, microbatches=max(1, microbatches))
-        for stages in range(1, most + 1)
-    }
-    stages = min(needs, key=lambda s: (needs[s], s))
+    needed, stages = _least_need(memory, most, max(1, microbatches))
     return (
-        f"memory: needs at least {_human(needs[stages])} per device with {stages} stages of "
+        f"memory: needs at least {_human(needed)} per device with {stages} stages of "
         f"{option.tensor_parallel} devices, HBM has {_human(option.hbm_bytes)}"
     )

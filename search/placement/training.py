@@ -213,7 +213,7 @@ class ChainMemory:
                 for p in range(1, stages + 1)
             ),
         )
-        for _ in range(60):
+        for _ in range(40):
             middle = (low + high) / 2
             caps = self.caps(stages=stages, capacity_bytes=middle, microbatches=microbatches)
             if self.fits(stages=stages, caps=caps):
