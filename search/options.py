@@ -1,7 +1,7 @@
 """Placement options: what a run lets the search choose besides the architecture, and the seconds per batch of each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -9,12 +9,13 @@ import numpy as np
 from archplace.arch_configs.architectures import FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.search.placement import bottleneck_load_s
+from archplace.search.placement.best import Placements, best_placements
+from archplace.search.placement.pipelines import Pipeline, PipelineTable
 from archplace.search.placement.training import (
     BestPlacement,
     ChainMemory,
     ChainSeconds,
     Degrees,
-    best_placement,
     degrees_for,
     split_chain,
 )
@@ -41,26 +42,6 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
-    """A number of stages that fits an option's memory, with the ways to replicate it."""
-
-    caps: tuple[int, ...]
-    degrees: tuple[Degrees, ...]
-    least_slots: int
-    """Of all ways to replicate it."""
-
-    @classmethod
-    def of(cls, caps: tuple[int, ...], degrees: tuple[Degrees, ...]) -> "Pipeline":
-        """Return the pipeline with its least slots worked out."""
-        return cls(caps=caps, degrees=degrees, least_slots=min(way.slots for way in degrees))
-
-    @property
-    def stages(self) -> int:
-        """Number of stages."""
-        return len(self.caps)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OptionSpace:
     """All placements of one option: pipelines that fit, or the reason why none does."""
 
@@ -68,6 +49,11 @@ class OptionSpace:
     step: TrainingStep
     pipelines: tuple[Pipeline, ...]
     reason: str | None
+    table: PipelineTable = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Lay out the pipelines as arrays."""
+        object.__setattr__(self, "table", PipelineTable.of(self.step, self.pipelines))
 
     @classmethod
     def of(
@@ -92,7 +78,7 @@ class OptionSpace:
             for in_flight, alike in by_flight.items():
                 caps = memory.caps(stages=stages, capacity_bytes=option.hbm_bytes, microbatches=in_flight)
                 if memory.fits(stages=stages, caps=caps):
-                    pipelines.append(Pipeline.of(caps, tuple(alike)))
+                    pipelines.append(Pipeline(caps=caps, degrees=tuple(alike)))
         reason = None
         if not pipelines:
             fewest = -(-(global_batch // option.microbatch) // max(1, accelerators // option.tensor_parallel))
@@ -139,26 +125,24 @@ class OptionSpace:
             best[hopeful] = least
         return best
 
+    def best_of(self, seconds: ChainSeconds[FloatArray], better_than_s: FloatArray | float = np.inf) -> Placements:
+        """Return the best placement on every architecture, of those strictly faster than ``better_than_s``.
+
+        ``better_than_s`` is one number or ``(n_archs,)``. The result's ``step_s``, ``(n_archs,)``, is infinite where
+        nothing is faster, and its ``at(row)`` writes out the placement on one architecture, or None. Exact, and never
+        below :meth:`bound_s` of the same seconds, not even by rounding.
+        """
+        return best_placements(self.table, seconds, better_than_s)
+
     def best(self, seconds: ChainSeconds[float], *, better_than_s: float = np.inf) -> BestPlacement | None:
         """Return the best placement on one architecture, or None when nothing is faster than ``better_than_s``."""
-        n_blocks = split_chain(self.step)[2]
-        whole = seconds.first_s + seconds.block_s * n_blocks + seconds.last_s
-
-        def balanced_s(pipeline: Pipeline) -> float:
-            """Seconds with perfectly balanced stages and nothing to synchronise."""
-            load = max(seconds.first_s, seconds.last_s, whole / pipeline.stages)
-            return load * pipeline.least_slots
-
-        found: BestPlacement | None = None
-        for bound, pipeline in sorted(
-            ((balanced_s(pipeline), pipeline) for pipeline in self.pipelines), key=lambda item: item[0]
-        ):
-            if bound >= better_than_s:
-                break
-            better = best_placement(seconds, self.step, pipeline.caps, pipeline.degrees, better_than_s=better_than_s)
-            if better is not None:
-                found, better_than_s = better, better.step_s
-        return found
+        one = ChainSeconds(
+            first_s=np.array([seconds.first_s]),
+            block_s=np.array([seconds.block_s]),
+            last_s=np.array([seconds.last_s]),
+            optimizer_s_per_parameter=np.array([seconds.optimizer_s_per_parameter]),
+        )
+        return self.best_of(one, better_than_s).at(0)
 
 
 def chain_load_s(

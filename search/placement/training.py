@@ -23,6 +23,7 @@ import numpy as np
 from archplace.arch_configs.architectures import FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import LayerMemory, ring_s, spread, transfer_s
+from archplace.search.placement.prices import IntArray
 from archplace.workloads.operators import CollectiveKind
 from archplace.workloads.training_step import Layer, TrainingStep
 
@@ -58,6 +59,15 @@ class ChainSeconds(Generic[Seconds]):
     block_s: Seconds
     last_s: Seconds
     optimizer_s_per_parameter: Seconds
+
+    def take(self: "ChainSeconds[FloatArray]", archs: slice | IntArray) -> "ChainSeconds[FloatArray]":
+        """Return the seconds on ``archs`` only."""
+        return ChainSeconds(
+            first_s=self.first_s[archs],
+            block_s=self.block_s[archs],
+            last_s=self.last_s[archs],
+            optimizer_s_per_parameter=self.optimizer_s_per_parameter[archs],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,100 +233,24 @@ class ChainMemory:
         return high
 
 
-def best_placement(
-    seconds: ChainSeconds[float],
-    step: TrainingStep,
-    caps: Sequence[int],
-    degrees: Sequence[Degrees],
-    *,
-    better_than_s: float = np.inf,
-) -> BestPlacement | None:
-    """Return the best placement with ``len(caps)`` stages on one architecture, or None.
-
-    None means that nothing is faster than ``better_than_s``. Exact: for every number of blocks k on the first stage the
-    other stages' smallest possible bottleneck is the (n−k)-th smallest load that one more block could give them (each
-    stage's loads grow with its blocks, so that filling the least loaded first is optimal). Of equal step times the one
-    with more replicas, then fewer blocks on the first stage, is kept. Ways that cannot win even with perfectly balanced
-    stages are not tried.
-    """
-    first, block, n_blocks, last = split_chain(step)
-    stages = len(caps)
-    e, c, h = seconds.first_s, seconds.block_s, seconds.last_s
-    balanced = max(e, h, (e + c * n_blocks + h) / stages)
-    k1 = np.array([n_blocks]) if stages == 1 else np.arange(0, min(n_blocks, caps[0]) + 1)
-    parameters = first.parameters + block.parameters * k1 + (last.parameters if stages == 1 else 0)
-    optimizer = seconds.optimizer_s_per_parameter * parameters
-    gradients = step.parameter_bytes.gradient * parameters
-    loads: dict[float, FloatArray] = {}
-    best: tuple[Degrees, int] | None = None
-    least = better_than_s
-    for way in degrees:
-        if balanced * way.slots >= least:
-            continue
-        x = way.transfer_s
-        if x not in loads:
-            loads[x] = (
-                np.array([e + c * n_blocks + h])
-                if stages == 1
-                else np.maximum(e + x + c * k1, _bottlenecks(c, 2 * x, h + x, caps[1:], n_blocks)[n_blocks - k1])
-            )
-        total = loads[x] * way.slots + (way.sync_s_per_byte * gradients + way.sync_latency_s) + optimizer
-        i = int(total.argmin())
-        if total[i] < least:
-            least, best = float(total[i]), (way, i)
-    if best is None:
-        return None
-    way, i = best
-    load = float(loads[way.transfer_s][i])
-    return BestPlacement(
-        step_s=least,
-        degrees=way,
-        blocks=_lay_out(int(k1[i]), load, c, 2 * way.transfer_s, h + way.transfer_s, caps, n_blocks),
-        load_s=load,
-        sync_s=float(way.sync_s_per_byte * gradients[i] + way.sync_latency_s),
-        optimizer_s=float(optimizer[i]),
-    )
-
-
-def _bottlenecks(block_s: float, middle_s: float, last_s: float, caps: Sequence[int], n_blocks: int) -> FloatArray:
-    """Return for x = 0 … n_blocks the least largest load of the stages after the first when they hold x blocks.
-
-    ``caps`` are those stages' caps, the last one's last. Infinite where x blocks do not fit or leave a middle stage
-    empty.
-    """
-    middle, last = np.array(caps[:-1], dtype=np.int64), caps[-1]
-    levels = np.arange(1, n_blocks + 1)
-    holders = (middle[None, :] >= levels[:, None]).sum(axis=1) if len(middle) else np.zeros(n_blocks, dtype=np.int64)
-    values = np.concatenate((middle_s + block_s * levels, last_s + block_s * levels))
-    weights = np.concatenate((holders, (levels <= last).astype(np.int64)))
-    order = np.argsort(values, kind="stable")
-    values, held = values[order], np.cumsum(weights[order])
-    result: FloatArray = np.full(n_blocks + 1, np.inf)
-    reach = np.searchsorted(held, np.arange(1, n_blocks + 1))
-    result[1:] = np.where(reach < len(values), values[np.minimum(reach, len(values) - 1)], np.inf)
-    result[0] = last_s
-    floor_s = max(last_s, middle_s + block_s) if len(middle) else last_s
-    np.maximum(result, floor_s, out=result)
-    result[: len(middle)] = np.inf
-    return result
-
-
-def _lay_out(
+def lay_out(
     k1: int, load_s: float, block_s: float, middle_s: float, last_s: float, caps: Sequence[int], n_blocks: int
 ) -> tuple[int, ...]:
-    """Return blocks per stage within ``load_s``: as even as possible over the middle, what is left on the last."""
+    """Return the blocks of each stage within ``load_s``, of which ``k1`` are on the first, for one architecture.
+
+    As even as possible over the middle stages and the last, what is left over on the earlier ones. ``middle_s`` and
+    ``last_s`` are the loads without blocks.
+    """
     if len(caps) == 1:
         return (n_blocks,)
-
-    def room(base_s: float, cap: int) -> int:
-        k = 0
-        while k < cap and base_s + block_s * (k + 1) <= load_s:
-            k += 1
-        return k
-
-    rooms = [room(middle_s, cap) for cap in caps[1:-1]] + [room(last_s, caps[-1])]
-    blocks = [1] * (len(caps) - 2) + [0]
-    for _ in range(n_blocks - k1 - sum(blocks)):
-        free = [i for i in range(len(blocks)) if blocks[i] < rooms[i]]
-        blocks[min(free, key=lambda i: (blocks[i], i))] += 1
-    return (k1, *blocks)
+    loads = block_s * np.arange(1, n_blocks + 1)
+    within = int((middle_s + loads <= load_s).sum())
+    rooms = np.minimum(np.array(caps[1:]), [*[within] * (len(caps) - 2), int((last_s + loads <= load_s).sum())])
+    least = np.array([*[1] * (len(caps) - 2), 0])
+    # The highest level, blocks on any stage but for the least, at which no more are laid out than there are.
+    levels = np.maximum(np.minimum(rooms, np.arange(n_blocks + 1)[:, None]), least)
+    level = int((levels.sum(axis=1) <= n_blocks - k1).sum()) - 1
+    blocks = levels[level]
+    free = np.flatnonzero((rooms > level) & (blocks == level))
+    blocks[free[: n_blocks - k1 - int(blocks.sum())]] += 1
+    return (k1, *blocks.tolist())
