@@ -1,19 +1,41 @@
-"""Technology tables: what the components of an accelerator cost in area, from YAML files."""
+"""Technology tables: what the components of an accelerator cost in area, energy, power and money, from YAML files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from archplace.arch_configs._builtin import builtin_names, locate
 from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
+from archplace.arch_configs._technology_prices import (
+    CostSection,
+    CostTable,
+    EnergySection,
+    EnergyTable,
+    PowerSection,
+    PowerTable,
+    sections_below,
+)
 from archplace.arch_configs._yaml import KeyPath
 from archplace.arch_configs.architectures import FloatArray, IntArray
+from archplace.arch_configs.errors import ConfigError
 from archplace.arch_configs.files import FileModel, parse_document, read_lenient
 from archplace.arch_configs.units import Bytes, SquareMillimetres, SquareMillimetresOrZero
+
+__all__ = [
+    "CostTable",
+    "EnergyTable",
+    "PowerTable",
+    "Sram",
+    "Technology",
+    "load_technology",
+    "technology_names",
+]
+
+_Table = TypeVar("_Table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +71,7 @@ class Sram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Technology:
-    """Areas of components in one manufacturing process."""
+    """Areas, energies, static power and prices of components in one manufacturing process."""
 
     name: str
     array_element_mm2: float
@@ -60,7 +82,34 @@ class Technology:
     """Interface and controller of one HBM stack, on the die."""
     overhead_factor: float
     """Die area divided by the area of the components above: network on chip, control, links, pads, white space."""
+    energy: EnergyTable | None = None
+    """Joules of operations; None where the file has no section ``energy``."""
+    power: PowerTable | None = None
+    """Static watts; None where the file has no section ``power``."""
+    cost: CostTable | None = None
+    """Dollars; None where the file has no section ``cost``."""
     sources: Mapping[str, str]
+
+    def need_energy(self) -> EnergyTable:
+        """Return :attr:`energy`; raises :class:`ConfigError`, which says how to add it, where there is none."""
+        return self._need(self.energy, "energy", "the energy of operators")
+
+    def need_power(self) -> PowerTable:
+        """Return :attr:`power`; raises :class:`ConfigError`, which says how to add it, where there is none."""
+        return self._need(self.power, "power", "energy per sample and power")
+
+    def need_cost(self) -> CostTable:
+        """Return :attr:`cost`; raises :class:`ConfigError`, which says how to add it, where there is none."""
+        return self._need(self.cost, "cost", "cost")
+
+    def _need(self, table: _Table | None, section: str, purpose: str) -> _Table:
+        if table is None:
+            raise ConfigError(
+                f"technology {self.name}: the section '{section}' is missing, from which {purpose} would be computed; "
+                f"add 'technology.{section}' to its file (the built-in table 7nm shows the keys), or leave out the "
+                "objectives and budgets that need it"
+            )
+        return table
 
 
 class _SramEntry(FileModel):
@@ -112,6 +161,9 @@ class _Technology(FileModel):
     sram: _SramSection
     hbm_phy: _HbmPhy
     overhead: _Overhead
+    energy: EnergySection | None = None
+    power: PowerSection | None = None
+    cost: CostSection | None = None
 
 
 class _TechnologyFile(FileModel):
@@ -119,7 +171,10 @@ class _TechnologyFile(FileModel):
 
 
 _ROOT: KeyPath = ("technology",)
-_SECTIONS: list[KeyPath] = [(*_ROOT, name) for name in ("array_element", "vector_lane", "sram", "hbm_phy", "overhead")]
+_SECTIONS: list[KeyPath] = [
+    *((*_ROOT, name) for name in ("array_element", "vector_lane", "sram", "hbm_phy", "overhead")),
+    *sections_below(_ROOT),
+]
 
 
 def technology_names() -> tuple[str, ...]:
@@ -148,7 +203,12 @@ def load_technology(name_or_path: str | Path) -> Technology:
         ),
         hbm_phy_mm2_per_stack=file.hbm_phy.area_per_stack,
         overhead_factor=file.overhead.factor,
+        energy=file.energy.table() if file.energy is not None else None,
+        power=file.power.table() if file.power is not None else None,
+        cost=file.cost.table() if file.cost is not None else None,
         sources={
-            f"{path[-1]}.{key}": text for path in _SECTIONS for key, text in collect_sources(document, [path]).items()
+            ".".join((*map(str, path[len(_ROOT) :]), key)): text
+            for path in _SECTIONS
+            for key, text in collect_sources(document, [path]).items()
         },
     )
