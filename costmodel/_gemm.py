@@ -64,6 +64,10 @@ class ArrayCycles:
     global_port: FloatArray
     fill: FloatArray
     """Fill and drain of the array, which follow its computing."""
+    local_elements: FloatArray
+    """Elements that all units together exchange with their local buffers; not cycles."""
+    global_read_elements: FloatArray
+    """Elements read from the global buffer, once for all units that need them; not cycles."""
 
     @property
     def total(self) -> FloatArray:
@@ -226,4 +230,13 @@ def array_cycles(
 
     cheapest = np.flatnonzero(cost == np.minimum.reduceat(cost, starts)[of])
     best = cheapest[np.concatenate(([True], np.diff(of[cheapest]) > 0))]  # the first of each configuration
-    return ArrayCycles(compute=compute[best], local_port=local[best], global_port=shared[best], fill=fill[best])
+    # The last units' parts may be smaller: all units together exchange what M/m × N/n whole parts do.
+    parts = gemm.batch * parts_m[best] * parts_n[best] / b[best]
+    return ArrayCycles(
+        compute=compute[best],
+        local_port=local[best],
+        global_port=shared[best],
+        fill=fill[best],
+        local_elements=local[best] * configs.local_elements_per_cycle * parts,
+        global_read_elements=read[best],
+    )

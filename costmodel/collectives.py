@@ -1,4 +1,4 @@
-"""Seconds of ring collectives and of point-to-point transfers over the dimensions of a network.
+"""Seconds and bytes of ring collectives and of point-to-point transfers over the dimensions of a network.
 
 A group of ``size`` devices at distance ``stride`` is spread over the dimensions from fast to slow; the collective runs
 hierarchically, each dimension's ring working on what the faster ones have already reduced (Thakur, Rabenseifner and
@@ -61,12 +61,34 @@ def ring_s(kind: CollectiveKind, payload_bytes: float, shares: tuple[Share, ...]
     return seconds
 
 
+def ring_bytes(kind: CollectiveKind, payload_bytes: float, shares: tuple[Share, ...]) -> float:
+    """Return the bytes that each device of the fullest rings sends in the collective that :func:`ring_s` times.
+
+    Per dimension with n members (n−1)/n of what is left of the payload, twice for an all-reduce.
+    """
+    rounds = 2 if kind is CollectiveKind.ALL_REDUCE else 1
+    sent, left = 0.0, payload_bytes
+    for share in shares:
+        sent += rounds * (share.members - 1) * (left / share.members)
+        left = payload_bytes / share.reduced
+    return sent
+
+
 def collective_s(collective: Collective, cluster: Cluster) -> float:
     """Return the seconds of a collective of neighbours: a tensor-parallel group lies on the fastest links.
 
     A group size that does not divide a dimension makes some group straddle its edge; the whole ring then runs at the
     pace of the slower dimension.
     """
+    return ring_s(collective.kind, float(collective.payload_bytes), _neighbours(collective, cluster))
+
+
+def sent_bytes(collective: Collective, cluster: Cluster) -> float:
+    """Return the bytes that one device sends in a collective of neighbours, in the rings of :func:`collective_s`."""
+    return ring_bytes(collective.kind, float(collective.payload_bytes), _neighbours(collective, cluster))
+
+
+def _neighbours(collective: Collective, cluster: Cluster) -> tuple[Share, ...]:
     size = collective.group_size
     shares = spread(cluster, size=size, stride=1)
     reach = 1
@@ -75,7 +97,7 @@ def collective_s(collective: Collective, cluster: Cluster) -> float:
         if size <= reach and reach % size:
             shares = (Share(members=size, reduced=size, dimension=slower),)
             break
-    return ring_s(collective.kind, float(collective.payload_bytes), shares)
+    return shares
 
 
 def transfer_s(payload_bytes: float, cluster: Cluster, *, stride: int, members: int = 2) -> float:

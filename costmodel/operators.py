@@ -19,7 +19,7 @@ from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.errors import ConfigError
 from archplace.costmodel._gemm import ArrayCycles, Pipelining, TensorConfigs, Traffic, array_cycles, canonical, traffic
 from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_on_chip
-from archplace.costmodel.collectives import collective_s
+from archplace.costmodel.collectives import collective_s, sent_bytes
 from archplace.workloads.operators import Gemm, Operator, Unit, VectorWork
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
@@ -61,6 +61,24 @@ class Parts(NamedTuple):
         return np.maximum(array, beside) + self.first_load_s
 
 
+class Activity(NamedTuple):
+    """What one execution of an operator does on one device when all units work on it, per architecture.
+
+    Shapes ``(n_archs,)`` or ``(1,)`` where all architectures do the same; plain numbers do not depend on them at all.
+    """
+
+    macs: float
+    """Multiply-accumulates, without padding."""
+    lane_operations: float
+    local_bytes: FloatArray
+    """Into and out of the tensor units' local buffers, all units together."""
+    global_bytes: FloatArray
+    """Between the global buffer and the units; what several units need at once is read once."""
+    hbm_bytes: FloatArray
+    network_bytes: float
+    """Sent to other devices."""
+
+
 class _TensorPart(NamedTuple):
     """A product on the array, per architecture."""
 
@@ -88,6 +106,10 @@ def _distinct(*columns: NDArray[np.generic]) -> _Distinct:
     return _Distinct(rows=rows, of=of.reshape(-1))
 
 
+def _lane_operations(work: VectorWork) -> float:
+    return float(work.elements * work.operations_per_element)
+
+
 class Pricer:
     """Prices operators on ``architectures`` inside ``cluster``.
 
@@ -110,6 +132,11 @@ class Pricer:
         self._configs: dict[tuple[str, bool], tuple[TensorConfigs, NDArray[np.intp]]] = {}
         self._cycles: dict[tuple[Gemm, str, tuple[float, float], bool], ArrayCycles] = {}
         self._traffic: dict[tuple[Gemm, str, int], Traffic] = {}
+
+    @property
+    def architectures(self) -> Architectures:
+        """The architectures that are priced."""
+        return self._archs
 
     def subset(self, indices: NDArray[np.intp] | NDArray[np.int64] | slice) -> "Pricer":
         """Return a pricer of the architectures at ``indices`` that shares what has been priced already."""
@@ -162,6 +189,56 @@ class Pricer:
         assert operator.vector is not None
         return self._fused(tensor, operator.vector, one_unit=one_unit, share=share)
 
+    def activity(self, operator: Operator) -> Activity:
+        """Return what one execution of ``operator`` does: the traffic of the mapping whose seconds are ``all_s``.
+
+        A byte between HBM and the units crosses the global buffer's port once. The result of a fused operator's product
+        goes from the array to the lanes and crosses it only where it is written and read back.
+        """
+        nothing = np.zeros(1)
+        if operator.unit is Unit.NETWORK:
+            assert operator.collective is not None
+            sent = sent_bytes(operator.collective, self._cluster)
+            return Activity(
+                macs=0.0,
+                lane_operations=0.0,
+                local_bytes=nothing,
+                global_bytes=nothing,
+                hbm_bytes=nothing,
+                network_bytes=sent,
+            )
+        work, buffer_bytes = operator.vector, self._archs.global_buffer_bytes * np.ones(1)
+        if operator.unit is Unit.VECTOR:
+            assert work is not None
+            return Activity(
+                macs=0.0,
+                lane_operations=_lane_operations(work),
+                local_bytes=nothing,
+                global_bytes=np.full(1, float(work.read_bytes) * work.passes + work.write_bytes),
+                hbm_bytes=hbm_read_bytes(work, row_stays_on_chip(work, buffer_bytes)) + float(work.write_bytes),
+                network_bytes=0.0,
+            )
+        assert operator.gemm is not None
+        size = ELEMENT_BYTES[operator.precision]
+        gemm, cycles, of, moved, buffer = self._product(operator.gemm, operator.precision, work, one_unit=False)
+        result_bytes = float(gemm.batch * gemm.m * gemm.n * size)
+        written = result_bytes if work is None else float(work.write_bytes)
+        global_bytes = (cycles.global_read_elements * size + written)[of]
+        hbm_bytes = ((moved.a + moved.b) * (gemm.batch * size) + written)[buffer]
+        if work is not None:
+            hbm_bytes = hbm_bytes + float(work.read_bytes)
+            if work.reductions:
+                back_and_forth = 2 * result_bytes * (1.0 - row_stays_on_chip(work, buffer_bytes))
+                global_bytes, hbm_bytes = global_bytes + back_and_forth, hbm_bytes + back_and_forth
+        return Activity(
+            macs=float(gemm.macs),
+            lane_operations=_lane_operations(work) if work is not None else 0.0,
+            local_bytes=(cycles.local_elements * size)[of],
+            global_bytes=global_bytes,
+            hbm_bytes=hbm_bytes,
+            network_bytes=0.0,
+        )
+
     def _share(self, unit: Unit) -> FloatArray:
         """Return the fraction of the shared ports that one unit has (a fused operator holds two units)."""
         return (2.0 if unit is Unit.FUSED else 1.0) / self._units
@@ -178,20 +255,9 @@ class Pricer:
     def _tensor(
         self, gemm: Gemm, precision: str, epilogue: VectorWork | None, *, one_unit: bool, share: FloatArray
     ) -> _TensorPart:
-        gemm = canonical(gemm)
         size = ELEMENT_BYTES[precision]
-        configs, of = self._tensor_configs(precision, one_unit)
-        more = (epilogue.read_bytes / size, epilogue.write_bytes / size) if epilogue is not None else (0.0, 0.0)
-        key = (gemm, precision, more, one_unit)
-        if key not in self._cycles:
-            self._cycles[key] = array_cycles(gemm, configs, self._pipelining, epilogue=more)
-        cycles, clock = self._cycles[key], self._archs.clock_hz
-        held = 0 if not one_unit else 1 if epilogue is None else 2
-        buffers = self._buffers[held]
-        if (gemm, precision, held) not in self._traffic:
-            m, n, k = (np.array(float(extent)) for extent in (gemm.m, gemm.n, gemm.k))
-            self._traffic[gemm, precision, held] = traffic(m, n, k, buffers.rows[:, 0] / size)
-        moved, buffer = self._traffic[gemm, precision, held], buffers.of
+        gemm, cycles, of, moved, buffer = self._product(gemm, precision, epilogue, one_unit=one_unit)
+        clock = self._archs.clock_hz
         return _TensorPart(
             array_s=cycles.compute[of] / clock,
             local_port_s=cycles.local_port[of] / clock,
@@ -203,6 +269,25 @@ class Pricer:
             * np.minimum(self._archs.tensor_cols, gemm.n)
             * float(size),
         )
+
+    def _product(
+        self, gemm: Gemm, precision: str, epilogue: VectorWork | None, *, one_unit: bool
+    ) -> tuple[Gemm, ArrayCycles, NDArray[np.intp], Traffic, NDArray[np.intp]]:
+        """Return the canonical product, its cycles by configuration and its traffic by buffer size, each with the index
+        of every architecture's."""
+        gemm = canonical(gemm)
+        size = ELEMENT_BYTES[precision]
+        configs, of = self._tensor_configs(precision, one_unit)
+        more = (epilogue.read_bytes / size, epilogue.write_bytes / size) if epilogue is not None else (0.0, 0.0)
+        key = (gemm, precision, more, one_unit)
+        if key not in self._cycles:
+            self._cycles[key] = array_cycles(gemm, configs, self._pipelining, epilogue=more)
+        held = 0 if not one_unit else 1 if epilogue is None else 2
+        buffers = self._buffers[held]
+        if (gemm, precision, held) not in self._traffic:
+            m, n, k = (np.array(float(extent)) for extent in (gemm.m, gemm.n, gemm.k))
+            self._traffic[gemm, precision, held] = traffic(m, n, k, buffers.rows[:, 0] / size)
+        return gemm, self._cycles[key], of, self._traffic[gemm, precision, held], buffers.of
 
     def _tensor_configs(self, precision: str, one_unit: bool) -> tuple[TensorConfigs, NDArray[np.intp]]:
         if (precision, one_unit) not in self._configs:
