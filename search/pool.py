@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from types import TracebackType
 from typing import Self
 
-from archplace.search.schedule import Schedule, ScheduleCache, ScheduleProblem, solve
+from archplace.search.schedule import Schedule, ScheduleCache, ScheduleProblem, solve_many
 
 _FEW = 8
 """Schedules that are solved here rather than by waiting for processes to start."""
@@ -45,16 +45,20 @@ class SchedulePool:
             if key not in known:
                 new.setdefault(key, problem)
         if len(new) < _FEW or self._jobs == 1:
-            for problem in new.values():
-                self.cache.solve(problem)
+            self.cache.solve_many(list(new.values()))
             return
         if self._executor is None:
             self._executor = ProcessPoolExecutor(
                 self._jobs, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
             )
-        tasks = [(problem, self.cache.engine, self.cache.time_limit_s) for problem in new.values()]
-        for key, schedule in zip(new, self._executor.map(_solve, tasks), strict=True):
-            self.cache.keep(key, schedule)
+        # Schedules are solved together; two tasks per process leave little to wait for at the end.
+        count = min(2 * self._jobs, len(new) // _FEW)
+        items = list(new.items())
+        shares = [items[first::count] for first in range(count)]
+        tasks = [([problem for _, problem in share], self.cache.engine, self.cache.time_limit_s) for share in shares]
+        for share, schedules in zip(shares, self._executor.map(_solve, tasks), strict=True):
+            for (key, _), schedule in zip(share, schedules, strict=True):
+                self.cache.keep(key, schedule)
 
 
 def _end_with_parent(parent: int) -> None:
@@ -68,6 +72,6 @@ def _end_with_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _solve(task: tuple[ScheduleProblem, str, float]) -> Schedule:
-    problem, engine, time_limit_s = task
-    return solve(problem, engine=engine, time_limit_s=time_limit_s)
+def _solve(task: tuple[list[ScheduleProblem], str, float]) -> list[Schedule]:
+    problems, engine, time_limit_s = task
+    return solve_many(problems, engine=engine, time_limit_s=time_limit_s)

@@ -2,7 +2,8 @@
 
 A :class:`ScheduleGraph` is built once per operator graph. For many architectures at once, :func:`lower_bound_s`,
 :func:`list_makespan_s` and :func:`bracket_s` bound the makespan; for one architecture, :func:`solve` finds a schedule
-and says what is proven about it, and a :class:`ScheduleCache` remembers it by content. Solvers are imported when asked.
+and says what is proven about it, :func:`solve_many` does so for many at once, and a :class:`ScheduleCache` remembers
+schedules by content. Solvers are imported when asked.
 """
 
 from archplace.search.schedule.bounds import lower_bound_s
@@ -18,7 +19,7 @@ from archplace.search.schedule.problem import (
     ScheduleStatus,
     durations_s,
 )
-from archplace.search.schedule.solve import ENGINES, TIME_LIMIT_S, solve
+from archplace.search.schedule.solve import ENGINES, TIME_LIMIT_S, solve, solve_many
 from archplace.search.schedule.verify import verify
 
 __all__ = [
@@ -41,5 +42,6 @@ __all__ = [
     "read_schedule_instances",
     "segments",
     "solve",
+    "solve_many",
     "verify",
 ]

@@ -9,6 +9,9 @@ from archplace.search.schedule.graph import Kind, ScheduleGraph
 
 Floats = NDArray[np.float64]
 
+_EVERY = len(Kind)
+"""What an operator on all units waits for, beside the units of each kind."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Played:
@@ -42,68 +45,66 @@ def dispatch(
     columns = np.arange(count)
     follows = np.zeros((n_ops, n_ops), dtype=np.bool_)
     edges = graph.reduced_edges
-    follows[edges[:, 0], edges[:, 1]] = True
-    waits = np.repeat(follows.sum(axis=0, dtype=np.int16)[:, None], count, axis=1)
-    blocked = np.where(waits > 0, np.inf, 0.0) - priority_s
+    follows[edges[:, 1], edges[:, 0]] = True
+    waits = np.repeat(follows.sum(axis=1, dtype=np.int16)[:, None], count, axis=1)
+    urgency = -priority_s
+    blocked = np.where(waits > 0, np.inf, urgency)
     ready = np.zeros((n_ops, count))
     start = np.zeros((n_ops, count))
     unit = np.full((n_ops, count), -1, dtype=np.int64)
+    instant = duration_s == 0
+    unit[instant & ~on_all & ~graph.is_network[:, None]] = 0
+    any_instant = bool(instant.any())
 
+    # What each operator waits for besides its predecessors: a row of ``free``, as a position in the flat array.
+    claim = np.where(on_all, _EVERY, graph.kinds[:, None].astype(np.int64))
+    place = claim * count + columns
+    free = np.zeros((_EVERY + 1, count))
     tensor_free = _free(graph.uses_tensor, tensor_units)
     vector_free = _free(graph.uses_vector, vector_units)
     pairs = min(len(tensor_free), len(vector_free))
-    network_free = np.zeros(count)
-    rows = [np.flatnonzero(graph.kinds == kind) for kind in Kind]
-    has_fused = len(rows[Kind.FUSED]) > 0
-    kinds = graph.kinds
-    available = np.empty((n_ops, count))
-    every_free = np.zeros(count)
+    has_fused = bool((graph.kinds == Kind.FUSED).any())
+    exclusive_end = np.zeros(count)
     for _ in range(n_ops):
-        available[rows[Kind.TENSOR]] = tensor_free.min(axis=0)
-        available[rows[Kind.VECTOR]] = vector_free.min(axis=0)
+        np.maximum(tensor_free.min(axis=0), exclusive_end, out=free[Kind.TENSOR])
+        np.maximum(vector_free.min(axis=0), exclusive_end, out=free[Kind.VECTOR])
         if has_fused:
             both_free = np.maximum(tensor_free[:pairs], vector_free[:pairs])
-            available[rows[Kind.FUSED]] = both_free.min(axis=0)
-        available[rows[Kind.NETWORK]] = network_free
-        np.copyto(available, every_free, where=on_all)
-        earliest = np.maximum(ready, available)
+            np.maximum(both_free.min(axis=0), exclusive_end, out=free[Kind.FUSED])
+        earliest = np.maximum(ready, free.take(place))
         picked = (earliest + blocked).argmin(axis=0)
 
-        begin = earliest[picked, columns]
-        length = duration_s[picked, columns]
-        # An operator of no duration occupies nothing: it starts when it is ready and leaves all units as they are.
-        begin = np.where(length > 0, begin, ready[picked, columns])
+        at = picked * count + columns
+        begin = earliest.take(at)
+        length = duration_s.take(at)
+        claimed = claim.take(at)
+        if any_instant:
+            # An operator of no duration occupies nothing: it starts when it is ready and leaves all units as they are.
+            idle = length == 0
+            begin = np.where(idle, ready.take(at), begin)
+            claimed[idle] = -1
         end = begin + length
-        start[picked, columns] = begin
-        exclusive = on_all[picked, columns]
-        kind = kinds[picked]
-        busy = length > 0
-        for k, free in ((Kind.TENSOR, tensor_free), (Kind.VECTOR, vector_free)):
-            chosen = np.flatnonzero(busy & ~exclusive & (kind == k))
+        start.put(at, begin)
+        for kind, units in ((Kind.TENSOR, tensor_free), (Kind.VECTOR, vector_free)):
+            chosen = np.flatnonzero(claimed == kind)
             if len(chosen):
-                index = free[:, chosen].argmin(axis=0)
-                free[index, chosen] = end[chosen]
-                unit[picked[chosen], chosen] = index
+                index = units.take(chosen, axis=1).argmin(axis=0)
+                units[index, chosen] = end[chosen]
+                unit.put(at[chosen], index)
         if has_fused:
-            chosen = np.flatnonzero(busy & ~exclusive & (kind == Kind.FUSED))
-            index = both_free[:, chosen].argmin(axis=0)
+            chosen = np.flatnonzero(claimed == Kind.FUSED)
+            index = both_free.take(chosen, axis=1).argmin(axis=0)
             tensor_free[index, chosen] = vector_free[index, chosen] = end[chosen]
-            unit[picked[chosen], chosen] = index
-        idle = ~busy & ~exclusive & (kind != Kind.NETWORK)
-        unit[picked[idle], columns[idle]] = 0
-        taken = exclusive & busy
-        for free in (tensor_free, vector_free):
-            np.copyto(free, np.where(np.isfinite(free), end, np.inf), where=taken)
-        compute_end = np.where(busy & (kind != Kind.NETWORK), end, 0.0)
-        np.maximum(every_free, compute_end, out=every_free)
-        np.copyto(network_free, end, where=busy & (kind == Kind.NETWORK))
+            unit.put(at[chosen], index)
+        np.copyto(free[Kind.NETWORK], end, where=claimed == Kind.NETWORK)
+        np.copyto(exclusive_end, end, where=claimed == _EVERY)
+        np.maximum(free[_EVERY], end, out=free[_EVERY], where=(claimed != Kind.NETWORK) & (claimed >= 0))
 
-        blocked[picked, columns] = np.inf
-        released = follows[picked].T
+        blocked.put(at, np.inf)
+        released = follows.take(picked, axis=1)
         np.maximum(ready, end, out=ready, where=released)
         waits -= released
-        freed = released & (waits == 0)
-        np.copyto(blocked, -priority_s, where=freed)
+        np.copyto(blocked, urgency, where=released & (waits == 0))
     makespan: Floats = (start + duration_s).max(axis=0)
     return Played(makespan_s=makespan, start_s=start, unit=unit)
 

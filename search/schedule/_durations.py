@@ -48,13 +48,11 @@ class Durations:
             raise ValueError("tensor_units and vector_units must be at least 1")
         one = np.minimum(one.T, UNAVAILABLE_S, order="C")
         every = np.minimum(every.T, UNAVAILABLE_S, order="C")
-        compute = ~graph.is_network
-        overlapped: NDArray[np.bool_] = np.any(graph.unrelated & compute, axis=1)
         for i in range(graph.n_ops):
-            if not compute[i]:
+            if graph.is_network[i]:
                 np.minimum(one[i], every[i], out=one[i])
                 every[i] = UNAVAILABLE_S
-            elif not overlapped[i]:
+            elif not graph.overlapped[i]:
                 np.minimum(one[i], every[i], out=every[i])
                 one[i] = UNAVAILABLE_S
         return cls(one_s=one, all_s=every, tensor_units=tensor, vector_units=vector)
@@ -69,11 +67,16 @@ class Durations:
         """(n_ops, n_archs) the shorter mode."""
         return np.minimum(self.one_s, self.all_s)
 
-    def archs(self, chosen: slice | NDArray[np.int64] | NDArray[np.bool_]) -> "Durations":
+    def archs(self, chosen: slice | NDArray[np.int64]) -> "Durations":
         """These architectures only."""
+        if isinstance(chosen, slice):
+            one_s, all_s = self.one_s[:, chosen], self.all_s[:, chosen]
+        else:
+            # Indexing would return arrays whose columns are contiguous, which all arithmetic on rows then pays for.
+            one_s, all_s = self.one_s.take(chosen, axis=1), self.all_s.take(chosen, axis=1)
         return Durations(
-            one_s=self.one_s[:, chosen],
-            all_s=self.all_s[:, chosen],
+            one_s=one_s,
+            all_s=all_s,
             tensor_units=self.tensor_units[chosen],
             vector_units=self.vector_units[chosen],
         )

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archplace.search.schedule._durations import Durations, Floats
+from archplace.search.schedule._sums import total
 from archplace.search.schedule.graph import Kind, ScheduleGraph
 
 _MOST = 4
@@ -37,8 +38,8 @@ def independent_s(kinds: NDArray[np.int8], data: Durations) -> Floats:
         for exclusive in combinations(compute, size):
             rest = [i for i in compute if i not in exclusive]
             beside = [spread[tuple(i for i in rest if kinds[i] == kind)] for kind in (Kind.TENSOR, Kind.VECTOR)]
-            np.minimum(best, data.all_s[list(exclusive)].sum(axis=0) + np.maximum(*beside), out=best)
-    exact: Floats = np.maximum(best, data.one_s[network].sum(axis=0))
+            np.minimum(best, total(data.all_s[list(exclusive)]) + np.maximum(*beside), out=best)
+    exact: Floats = np.maximum(best, total(data.one_s[network]))
     return exact
 
 
@@ -46,7 +47,7 @@ def _spread_s(chosen: list[int], one_s: Floats, units: NDArray[np.int64]) -> Flo
     """(n_archs,) the exact makespan of ``chosen``, each on one of ``units`` identical units."""
     best = np.full(one_s.shape[1], np.inf)
     for groups in _partitions(chosen):
-        load = np.maximum.reduce([one_s[group].sum(axis=0) for group in groups])
+        load = np.maximum.reduce([total(one_s[group]) for group in groups])
         np.minimum(best, np.where(units >= len(groups), load, np.inf), out=best)
     return best
 

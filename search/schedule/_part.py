@@ -1,6 +1,7 @@
-"""What is computed once per graph part: longest paths, candidate paths, widths, matrices for sums over relatives."""
+"""What is computed once per graph part: precedence, widths, how to sum over relatives, candidates for longest paths."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import networkx as nx
 import numpy as np
@@ -8,7 +9,11 @@ from numpy.typing import NDArray
 
 from archplace.search.schedule._durations import Durations, Floats
 from archplace.search.schedule._independent import is_small
+from archplace.search.schedule._sums import SubsetSums
 from archplace.search.schedule.graph import ScheduleGraph, segments
+
+_GRAPHS = 256
+"""Graphs whose parts are remembered; those of one workload at all degrees of parallelism are fewer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,17 +32,21 @@ class Part:
     """(k,)"""
     network: list[int]
     """Collectives."""
-    before: Floats
-    """(k, k) the closure as 0 and 1."""
-    between: list[Floats]
-    """Per collective u, (k, k): ``[v, i]`` is 1 if operator i must run after u and before v."""
-    between_after: list[Floats]
-    """Per collective u, (k, k): ``[v, i]`` is 1 if operator i must run after v and before u."""
+    ancestors: SubsetSums
+    """Sums over all that must run before each operator."""
+    descendants: SubsetSums
+    """Sums over all that must run after each operator."""
+    between: "list[Between]"
+    """What must run after a collective and before another operator, per collective."""
+    between_after: "list[Between]"
+    """What must run before a collective and after another operator, per collective."""
     tensor_width: int
     """The most operators on tensor units that can run at once if each takes one unit."""
     vector_width: int
-    paths: list[Floats]
-    """(k, 1) 1 for the compute operators on one path: candidates for the longest."""
+    compute_before: list[tuple[int, list[int]]]
+    """Every compute operator and those compute operators before it that none lies between, in order."""
+    longest_path: Floats
+    """(k, 1) 1 for the compute operators on the path of most operators."""
 
     def longest(self, duration_s: Floats) -> tuple[Floats, Floats]:
         """(k, n) the longest path before each operator, and after it, under (k, n) durations."""
@@ -54,49 +63,86 @@ class Part:
             np.maximum(after[i], after[j] + duration_s[j], out=after[i])
 
 
-def parts_of(graph: ScheduleGraph, data: Durations) -> list[Part]:
-    """The parts of ``graph`` in running order; ``data`` only suggests which paths are worth bounding by."""
-    return [_part(graph, members, data) for members in segments(graph)]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Between:
+    """What lies between one collective and other operators."""
+
+    collective: int
+    rows: NDArray[np.int64]
+    """(m,) the operators with something between them and the collective."""
+    sums: SubsetSums
+    """Over what lies between, by position in ``rows``."""
+
+    @classmethod
+    def of(cls, collective: int, lies_between: NDArray[np.bool_]) -> "Between":
+        """``lies_between`` (k, k): ``[v, i]`` if operator i lies between ``collective`` and v."""
+        rows = np.flatnonzero(lies_between.any(axis=1))
+        return cls(collective=collective, rows=rows, sums=SubsetSums.of(lies_between[rows]))
+
+    def lengthen(self, reach: Floats, share_s: Floats, fastest_s: Floats) -> None:
+        """Raise (k, n) least times up to each operator, in place, by those up to the collective and what follows."""
+        if len(self.rows):
+            least = self.sums(share_s, np.empty((len(self.rows), share_s.shape[1])))
+            least += reach[self.collective] + fastest_s[self.collective]
+            reach[self.rows] = np.maximum(reach[self.rows], least)
 
 
-def block_size(parts: list[Part]) -> int:
-    """How many architectures to work on at a time, so that their arrays stay in the processor's cache.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """The parts of a graph."""
 
-    Large parts get smaller blocks: beyond about a million multiplications BLAS shares a product between threads, which
-    on a busy machine made the bounds eight times slower.
-    """
-    most = max((part.graph.n_ops for part in parts), default=1)
-    return max(64, min(1024, 800_000 // most**2))
+    running: tuple[Part, ...]
+    """All, in running order."""
+    alone: NDArray[np.int64]
+    """Operators of the graph that are a part by themselves."""
+    others: tuple[Part, ...]
+    """The parts of several operators."""
+
+    @property
+    def block_size(self) -> int:
+        """How many architectures to work on at a time, so that their arrays stay in the processor's cache."""
+        most = max((part.graph.n_ops for part in self.others), default=1)
+        return max(64, min(1024, 32_768 // most))
 
 
-def _part(graph: ScheduleGraph, members: NDArray[np.int64], data: Durations) -> Part:
+def parts_of(graph: ScheduleGraph) -> Parts:
+    """The parts of ``graph``; computed once for all graphs of equal kinds and precedence."""
+    return _parts(graph.kinds.tobytes(), graph.before.tobytes())
+
+
+@lru_cache(maxsize=_GRAPHS)
+def _parts(kinds: bytes, before: bytes) -> Parts:
+    codes = np.frombuffer(kinds, dtype=np.int8)
+    closure = np.frombuffer(before, dtype=np.bool_).reshape(len(codes), len(codes))
+    graph = ScheduleGraph.build(kinds=codes, edges=np.argwhere(closure))
+    running = tuple(_part(graph, members) for members in segments(graph))
+    return Parts(
+        running=running,
+        alone=np.array([part.members[0] for part in running if part.graph.n_ops == 1], dtype=np.int64),
+        others=tuple(part for part in running if part.graph.n_ops > 1),
+    )
+
+
+def _part(graph: ScheduleGraph, members: NDArray[np.int64]) -> Part:
     part = graph.part(members)
-    small = is_small(part)
-    sample = data.archs(np.arange(0, data.n_archs, max(1, data.n_archs // 64))).ops(members)
-    paths: list[Floats] = []
-    if not small:
-        weights = [np.ones(part.n_ops)]
-        if data.n_archs:
-            weights.insert(0, np.median(sample.fastest_s, axis=1))
-        for weight in weights:
-            path = _heaviest_path(part, weight)
-            if not any((path == other).all() for other in paths):
-                paths.append(path)
     before = part.before
     network = np.flatnonzero(part.is_network).tolist()
+    compute_before = _compute_before(part)
     return Part(
         members=members,
         graph=part,
-        small=small,
+        small=is_small(part),
         pairs=sorted(((i, j) for i, j in part.reduced_edges.tolist()), key=lambda pair: pair[1]),
         compute=~part.is_network,
         network=network,
-        before=before.astype(np.float64),
-        between=[(before[u][None, :] & before.T).astype(np.float64) for u in network],
-        between_after=[(before & before[:, u][None, :]).astype(np.float64) for u in network],
+        ancestors=SubsetSums.of(before.T),
+        descendants=SubsetSums.of(before),
+        between=[Between.of(u, before[u][None, :] & before.T) for u in network],
+        between_after=[Between.of(u, before & before[:, u][None, :]) for u in network],
         tensor_width=antichain_width(before, np.flatnonzero(part.uses_tensor)),
         vector_width=antichain_width(before, np.flatnonzero(part.uses_vector)),
-        paths=paths,
+        compute_before=compute_before,
+        longest_path=_heaviest_path(compute_before, np.ones((part.n_ops, 1))),
     )
 
 
@@ -115,19 +161,46 @@ def antichain_width(before: NDArray[np.bool_], members: NDArray[np.int64]) -> in
     return len(members) - len(nx.bipartite.hopcroft_karp_matching(graph, top)) // 2
 
 
-def _heaviest_path(part: ScheduleGraph, weight: Floats) -> Floats:
-    """(k, 1) 1 for the compute operators of the heaviest chain of compute operators."""
+def paths_of(part: Part, data: Durations) -> list[Floats]:
+    """Candidates for the longest path of compute operators: the one of most operators, and each architecture's own.
+
+    Each (k, n) or (k, 1): 1 for the compute operators on it.
+    """
+    return [_heaviest_path(part.compute_before, data.fastest_s), part.longest_path]
+
+
+def _compute_before(part: ScheduleGraph) -> list[tuple[int, list[int]]]:
     compute = ~part.is_network
-    longest = np.where(compute, weight, 0.0)
-    come_from = np.full(part.n_ops, -1)
-    for i in range(part.n_ops):
-        earlier = np.flatnonzero(part.before[:, i] & compute)
-        if compute[i] and len(earlier):
-            come_from[i] = earlier[np.argmax(longest[earlier])]
-            longest[i] += longest[come_from[i]]
-    path = np.zeros((part.n_ops, 1))
-    i = int(np.argmax(np.where(compute, longest, -1.0)))
-    while i >= 0 and compute[i]:
-        path[i] = 1.0
-        i = int(come_from[i])
-    return path
+    closure = part.before & compute[:, None] & compute
+    through = (closure.astype(np.float32) @ closure.astype(np.float32)) > 0
+    direct = closure & ~through
+    return [(i, np.flatnonzero(direct[:, i]).tolist()) for i in np.flatnonzero(compute).tolist()]
+
+
+def _heaviest_path(compute_before: list[tuple[int, list[int]]], weight: Floats) -> Floats:
+    """(k, n) 1 for the compute operators of the heaviest chain of compute operators, per column of (k, n) weights."""
+    path = np.zeros_like(weight)
+    if not compute_before:
+        return path
+    longest = weight.copy()
+    columns = np.arange(weight.shape[1])
+    # From which operator the heaviest chain up to each comes; itself where it starts there.
+    come_from = np.empty(weight.shape, dtype=np.int64)
+    for i, earlier in compute_before:
+        if len(earlier) == 1:
+            come_from[i] = earlier[0]
+            longest[i] += longest[earlier[0]]
+        elif earlier:
+            best = longest[earlier].argmax(axis=0)
+            come_from[i] = np.array(earlier)[best]
+            longest[i] += longest[come_from[i], columns]
+        else:
+            come_from[i] = i
+    operators = [i for i, _ in compute_before]
+    last = np.array(operators)[longest[operators].argmax(axis=0)]
+    while True:
+        path[last, columns] = 1.0
+        previous = come_from[last, columns]
+        if (previous == last).all():
+            return path
+        last = previous

@@ -3,15 +3,19 @@
 A state is a set of operators that have started, in the order of their start times, and what matters of it for the
 rest: when each unit and the network become free, and when each operator that has not started may start at the earliest.
 All times before the next possible start are raised to it. A row of every array is one state.
+
+States of many problems on the same graph stand in the same arrays, since most searches are too small to keep NumPy
+busy; rows of one problem stand together. No row influences another, so the company does not matter.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from archplace.search.schedule._durations import Floats
-from archplace.search.schedule._part import Part
+from archplace.search.schedule._durations import UNAVAILABLE_S, Durations, Floats
+from archplace.search.schedule._part import Part, paths_of
 from archplace.search.schedule.problem import ScheduleProblem
 
 MOST_OPERATORS = 64
@@ -24,6 +28,8 @@ _WEIGHT_STEPS = 4
 class States:
     """n states of the same number of started operators."""
 
+    problem: NDArray[np.int64]
+    """(n,) which problem of the model; ascending."""
     started: NDArray[np.uint64]
     """(n,) bit i: operator i has started."""
     free_s: Floats
@@ -34,18 +40,22 @@ class States:
     """(n, n_paths) the end of the last started operator on each path."""
     rest_s: Floats
     """(n, n_weights) the least weighted time of the operators that have not started."""
+    starts_s: Floats
+    """(n, n_choices) the earliest start of each choice; inf where it cannot be next."""
 
     def __len__(self) -> int:
         return len(self.started)
 
-    def rows(self, chosen: NDArray[np.int64]) -> "States":
+    def rows(self, chosen: NDArray[np.int64] | slice) -> "States":
         """These states only."""
         return States(
+            problem=self.problem[chosen],
             started=self.started[chosen],
             free_s=self.free_s[chosen],
             ready_s=self.ready_s[chosen],
             path_end_s=self.path_end_s[chosen],
             rest_s=self.rest_s[chosen],
+            starts_s=self.starts_s[chosen],
         )
 
 
@@ -84,11 +94,13 @@ class Children:
         states = [block.states for block in blocks]
         return cls(
             states=States(
+                problem=np.concatenate([each.problem for each in states]),
                 started=np.concatenate([each.started for each in states]),
                 free_s=np.concatenate([each.free_s for each in states]),
                 ready_s=np.concatenate([each.ready_s for each in states]),
                 path_end_s=np.concatenate([each.path_end_s for each in states]),
                 rest_s=np.concatenate([each.rest_s for each in states]),
+                starts_s=np.concatenate([each.starts_s for each in states]),
             ),
             bound_s=np.concatenate([block.bound_s for block in blocks]),
             parent=np.concatenate([block.parent for block in blocks]),
@@ -99,51 +111,60 @@ class Children:
 
 
 class Model:
-    """One problem, whose operators all take time, prepared for arrays of states.
+    """Problems on one graph with as many units, whose operators all take time, prepared for arrays of states.
 
     A tensor or vector operator takes the unit that is free first. So do fused operators, on both sides apart: a
     relaxation, since the indices of their units must agree. ``paired`` keeps units of one index together and tries
-    every unit for every operator: exact, and several times as many states.
+    every unit for every operator: exact, and several times as many states. Arrays of the model start with an axis of
+    the problems, unless all share them.
     """
 
-    def __init__(self, problem: ScheduleProblem, part: Part, members: NDArray[np.int64], *, paired: bool) -> None:
-        """``problem`` on the graph of ``part``, canonical; ``members`` are its operators that take time."""
-        graph = part.graph.part(members)
+    def __init__(
+        self, problems: Sequence[ScheduleProblem], part: Part, members: NDArray[np.int64], *, paired: bool
+    ) -> None:
+        """``problems`` on the graph of ``part``, canonical; ``members`` are the operators that take time in all."""
+        graph = part.graph if len(members) == part.graph.n_ops else part.graph.part(members)
+        self.n_problems = len(problems)
         self.n_ops = graph.n_ops
         assert self.n_ops <= MOST_OPERATORS
-        self.tensor_units, self.vector_units = problem.tensor_units, problem.vector_units
-        if not paired:
-            # More units than operators that can ever use them at once change nothing.
-            self.tensor_units = min(self.tensor_units, max(1, part.tensor_width))
-            self.vector_units = min(self.vector_units, max(1, part.vector_width))
+        self.tensor_units, self.vector_units = units_of(problems[0], part, paired=paired)
         self.pairs = min(self.tensor_units, self.vector_units) if paired else 0
         """Units of either kind that are told apart, since both kinds have them."""
         self.uses_tensor = graph.uses_tensor
         self.uses_vector = graph.uses_vector
         self.network = graph.is_network
-        self.one_s = np.where(self.network, np.minimum(problem.one_s, problem.all_s)[members], problem.one_s[members])
-        self.all_s = np.where(self.network, np.inf, problem.all_s[members])
+        one_s = np.array([problem.one_s for problem in problems])
+        all_s = np.array([problem.all_s for problem in problems])
+        paths = _paths(part, one_s, all_s)[:, members]
+        one_s, all_s = one_s[:, members], all_s[:, members]
+        self.one_s = np.where(self.network, np.minimum(one_s, all_s), one_s)
+        self.all_s = np.where(self.network, np.inf, all_s)
         self.fastest_s = np.minimum(self.one_s, self.all_s)
+        self.network_s = np.where(self.network, self.one_s, 0.0)
         self.before = graph.before
         self.follows = np.zeros((self.n_ops, self.n_ops), dtype=np.bool_)
         edges = graph.reduced_edges
         self.follows[edges[:, 0], edges[:, 1]] = True
         self.bit = np.uint64(1) << np.arange(self.n_ops, dtype=np.uint64)
         starts_first = self.before | self._interchangeable(graph.kinds)
-        self.needs = np.array([self.bit[first].sum(dtype=np.uint64) for first in starts_first.T], dtype=np.uint64)
-        self.on_path = np.zeros((max(1, len(part.paths)), self.n_ops), dtype=np.bool_)
-        for row, path in zip(self.on_path, part.paths, strict=False):
-            row[:] = path[members, 0] > 0
+        # (p, k): the operators that must start before each.
+        self.needs = (starts_first * self.bit[:, None]).sum(axis=1, dtype=np.uint64)
+        self.on_path = paths
         self._set_choices()
         self._set_weights()
         # What must follow each operator: its descendants under any weight, or a path.
-        self.tail_s = (self.before[:, :, None] * self.share_s).sum(axis=1).max(axis=1)
+        self.tail_s = np.zeros((self.n_problems, self.n_ops))
         for i in reversed(graph.order.tolist()):
+            later = np.flatnonzero(self.before[i]).tolist()
+            if later:
+                summed = np.add.accumulate(self.share_s[:, later], axis=1)[:, -1]
+                self.tail_s[:, i] = summed.max(axis=1)
             for j in np.flatnonzero(self.follows[i]).tolist():
-                self.tail_s[i] = max(self.tail_s[i], self.fastest_s[j] + self.tail_s[j])
+                np.maximum(self.tail_s[:, i], self.fastest_s[:, j] + self.tail_s[:, j], out=self.tail_s[:, i])
+        self.least_rest_s = self.fastest_s + self.tail_s
 
     def _interchangeable(self, kinds: NDArray[np.int8]) -> NDArray[np.bool_]:
-        """(k, k) pairs of which the first may be required to start first, and not after the second.
+        """(p, k, k) pairs of which the first may be required to start first, and not after the second.
 
         Both have the same kind and durations and no order; whatever precedes the first precedes the second, and
         whatever follows the second follows the first. Where the second starts first, exchanging them (times, modes,
@@ -151,7 +172,8 @@ class Model:
         a linear extension of this relation, so there is an end to them. Equals are ordered by index.
         """
         before = self.before
-        same = (kinds[:, None] == kinds) & (self.one_s[:, None] == self.one_s) & (self.all_s[:, None] == self.all_s)
+        same = (self.one_s[:, :, None] == self.one_s[:, None]) & (self.all_s[:, :, None] == self.all_s[:, None])
+        same &= kinds[:, None] == kinds
         same &= ~(before | before.T | np.eye(self.n_ops, dtype=np.bool_))
         # extra[a, b]: a has a predecessor that b lacks, or b a successor that a lacks.
         counts = before.astype(np.float64)
@@ -170,9 +192,9 @@ class Model:
         apart = list(range(self.pairs))
         choices: list[tuple[int, bool, list[int]]] = []
         for i in range(self.n_ops):
-            if np.isfinite(self.all_s[i]):
+            if np.isfinite(self.all_s[:, i]).any():
                 choices.append((i, True, compute))
-            if not np.isfinite(self.one_s[i]):
+            if not np.isfinite(self.one_s[:, i]).any():
                 continue
             if self.network[i]:
                 choices.append((i, False, [tensor + vector]))
@@ -184,7 +206,9 @@ class Model:
                 choices += [(i, False, [tensor + c]) for c in apart + [self.pairs] * (self.pairs < vector)]
         self.operator = np.array([i for i, _, _ in choices])
         self.on_all = np.array([on_all for _, on_all, _ in choices])
-        self.choice_s = np.where(self.on_all, self.all_s[self.operator], self.one_s[self.operator])
+        self.choice_s = np.where(self.on_all, self.all_s[:, self.operator], self.one_s[:, self.operator])
+        # A choice that some problems lack never starts in these.
+        self.barred_s = None if np.isfinite(self.choice_s).all() else np.where(np.isinf(self.choice_s), np.inf, 0.0)
         self.takes = np.zeros((len(choices), tensor + vector + 1), dtype=np.bool_)
         for row, (_, _, units) in zip(self.takes, choices, strict=True):
             row[units] = True
@@ -204,7 +228,7 @@ class Model:
         steps = range(_WEIGHT_STEPS + 1)
         weights = [
             (tensor / _WEIGHT_STEPS, vector / _WEIGHT_STEPS, (_WEIGHT_STEPS - tensor - vector) / _WEIGHT_STEPS, path)
-            for path in range(len(self.on_path))
+            for path in range(self.on_path.shape[2])
             for tensor in steps
             for vector in steps
             # Without a weight on the path, the path makes no difference.
@@ -216,62 +240,80 @@ class Model:
         worth = (
             self.uses_tensor[:, None] * (tensor_weight / self.tensor_units)
             + self.uses_vector[:, None] * (vector_weight / self.vector_units)
-            + self.on_path[self.weight_on].T * path_weight
+            + self.on_path[:, :, self.weight_on] * path_weight
         )
-        available = np.isfinite(self.one_s)[:, None]
-        weighted_s = np.where(available, np.where(available, self.one_s[:, None], 0.0) * worth, np.inf)
-        self.share_s = np.where(self.network[:, None], 0.0, np.minimum(weighted_s, self.all_s[:, None]))
+        available = np.isfinite(self.one_s)[:, :, None]
+        weighted_s = np.where(available, np.where(available, self.one_s[:, :, None], 0.0) * worth, np.inf)
+        self.share_s = np.where(self.network[:, None], 0.0, np.minimum(weighted_s, self.all_s[:, :, None]))
 
     def root(self) -> States:
-        """The one state in which nothing has started."""
+        """One state per problem, in which nothing has started."""
+        count = self.n_problems
+        problem = np.arange(count)
+        started = np.zeros(count, dtype=np.uint64)
+        free_s = np.zeros((count, self.tensor_units + self.vector_units + 1))
+        ready_s = np.zeros((count, self.n_ops))
         return States(
-            started=np.zeros(1, dtype=np.uint64),
-            free_s=np.zeros((1, self.tensor_units + self.vector_units + 1)),
-            ready_s=np.zeros((1, self.n_ops)),
-            path_end_s=np.zeros((1, len(self.on_path))),
-            rest_s=self.share_s.sum(axis=0)[None],
+            problem=problem,
+            started=started,
+            free_s=free_s,
+            ready_s=ready_s,
+            path_end_s=np.zeros((count, self.on_path.shape[2])),
+            rest_s=np.add.accumulate(self.share_s, axis=1)[:, -1],
+            starts_s=self._starts(problem, started, free_s, ready_s),
         )
 
-    def _starts(self, states: States) -> Floats:
+    def _starts(
+        self, problem: NDArray[np.int64], started: NDArray[np.uint64], free_s: Floats, ready_s: Floats
+    ) -> Floats:
         """(n, n_choices) the earliest start of each choice; inf where the operator cannot be next."""
-        may = (states.started[:, None] & self.needs) == self.needs
-        may &= (states.started[:, None] & self.bit) == 0
-        free = np.concatenate([states.free_s, states.free_s[:, :-1].max(axis=1, keepdims=True)], axis=1)
+        needs = self.needs[problem]
+        may = (started[:, None] & needs) == needs
+        may &= (started[:, None] & self.bit) == 0
+        free = np.concatenate([free_s, free_s[:, :-1].max(axis=1, keepdims=True)], axis=1)
         starts: Floats = np.maximum(free[:, self.first_taken], free[:, self.last_taken])
-        np.maximum(starts, np.where(may, states.ready_s, np.inf)[:, self.operator], out=starts)
+        np.maximum(starts, np.where(may, ready_s, np.inf)[:, self.operator], out=starts)
+        if self.barred_s is not None:
+            np.maximum(starts, self.barred_s[problem], out=starts)
         return starts
 
-    def children(self, states: States, rows: NDArray[np.int64]) -> Children:
+    def children(self, states: States, rows: slice, *, complete: bool) -> Children:
         """Start one more operator in the states of these rows, in all ways that may be needed.
 
         In the order of start times, none may start so late that another could end before. (That one could be moved
-        there: nothing else is in the way, and the sum of start times falls.)
+        there: nothing else is in the way, and the sum of start times falls.) ``complete``: it is the last one.
         """
         states = states.rows(rows)
-        starts = self._starts(states)
-        earliest_end_s = (starts + self.choice_s).min(axis=1)
-        parent, choice = np.nonzero(starts < earliest_end_s[:, None])
+        ends = states.starts_s + self.choice_s[states.problem]
+        parent, choice = np.nonzero(states.starts_s < ends.min(axis=1)[:, None])
         operator = self.operator[choice]
-        start = starts[parent, choice]
-        end = (start + self.choice_s[choice])[:, None]
-        before = states.rows(parent)
-        after = States(
-            started=before.started | self.bit[operator],
-            free_s=self._sorted(np.where(self.takes[choice], end, before.free_s)),
-            ready_s=np.where(self.follows[operator], np.maximum(before.ready_s, end), before.ready_s),
-            path_end_s=np.where(self.on_path[:, operator].T, end, before.path_end_s),
-            rest_s=before.rest_s - self.share_s[operator],
-        )
-        waiting = (after.started[:, None] & self.bit) == 0
-        complete = ~waiting.any(axis=1)
-        next_s = np.where(complete, start, np.maximum(start, self._starts(after).min(axis=1)))[:, None]
-        for times in (after.free_s, after.path_end_s, after.ready_s):
+        problem = states.problem[parent]
+        start = states.starts_s[parent, choice]
+        end = ends[parent, choice][:, None]
+        started = states.started[parent] | self.bit[operator]
+        free_s = self._sorted(np.where(self.takes[choice], end, states.free_s[parent]))
+        ready_s = states.ready_s[parent]
+        np.maximum(ready_s, end, out=ready_s, where=self.follows[operator])
+        path_end_s = np.where(self.on_path[problem, operator], end, states.path_end_s[parent])
+        waiting = (started[:, None] & self.bit) == 0
+        starts_s = self._starts(problem, started, free_s, ready_s)
+        next_s = (start if complete else np.maximum(start, starts_s.min(axis=1)))[:, None]
+        for times in (free_s, path_end_s, ready_s, starts_s):
             np.maximum(times, next_s, out=times)
-        after.ready_s[~waiting] = 0.0
+        ready_s[~waiting] = 0.0
+        after = States(
+            problem=problem,
+            started=started,
+            free_s=free_s,
+            ready_s=ready_s,
+            path_end_s=path_end_s,
+            rest_s=states.rest_s[parent] - self.share_s[problem, operator],
+            starts_s=starts_s,
+        )
         return Children(
             states=after,
-            bound_s=self._bound_s(after, waiting, complete),
-            parent=rows[parent],
+            bound_s=free_s.max(axis=1) if complete else self._bound_s(after, waiting),
+            parent=parent + rows.start,
             operator=operator,
             on_all=self.on_all[choice],
             start_s=start,
@@ -285,18 +327,47 @@ class Model:
             order = np.lexsort(both, axis=1)
             for times in both:
                 times[:] = np.take_along_axis(times, order, axis=1)
-        free_s[:, pairs:tensor].sort(axis=1)
-        free_s[:, tensor + pairs : -1].sort(axis=1)
+        for alike in (free_s[:, pairs:tensor], free_s[:, tensor + pairs : -1]):
+            if alike.shape[1] > 1:
+                alike.sort(axis=1)
         return free_s
 
-    def _bound_s(self, states: States, waiting: NDArray[np.bool_], complete: NDArray[np.bool_]) -> Floats:
+    def _bound_s(self, states: States, waiting: NDArray[np.bool_]) -> Floats:
         """(n,) see :meth:`_set_weights`; also what has started, the collectives, and every operator's tail."""
         tensor = self.tensor_units
+        problem = states.problem
         ends = states.free_s.max(axis=1)
-        network = states.free_s[:, -1] + np.where(waiting & self.network, self.one_s, 0.0).sum(axis=1)
-        tails = np.where(waiting, states.ready_s + (self.fastest_s + self.tail_s), 0.0).max(axis=1)
+        tails = np.where(waiting, states.ready_s + self.least_rest_s[problem], 0.0).max(axis=1)
         weighted = states.rest_s + states.free_s[:, :tensor].mean(axis=1)[:, None] * self.weight_tensor
         weighted += states.free_s[:, tensor:-1].mean(axis=1)[:, None] * self.weight_vector
         weighted += states.path_end_s[:, self.weight_on] * self.weight_path
-        bound_s: Floats = np.maximum.reduce([ends, network, tails, np.where(complete, 0.0, weighted.max(axis=1))])
+        bound_s: Floats = np.maximum.reduce([ends, tails, weighted.max(axis=1)])
+        if self.network.any():
+            network = states.free_s[:, -1] + np.where(waiting, self.network_s[problem], 0.0).sum(axis=1)
+            np.maximum(bound_s, network, out=bound_s)
         return bound_s
+
+
+def units_of(problem: ScheduleProblem, part: Part, *, paired: bool) -> tuple[int, int]:
+    """Tensor and vector units of the model: more than operators that can ever use them at once change nothing.
+
+    That holds for either kind by itself, so not where units are ``paired``.
+    """
+    if paired:
+        return problem.tensor_units, problem.vector_units
+    return (
+        min(problem.tensor_units, max(1, part.tensor_width)),
+        min(problem.vector_units, max(1, part.vector_width)),
+    )
+
+
+def _paths(part: Part, one_s: Floats, all_s: Floats) -> NDArray[np.bool_]:
+    """(p, k, n_paths) the compute operators on candidates for the longest path."""
+    data = Durations(
+        one_s=np.minimum(one_s, UNAVAILABLE_S).T,
+        all_s=np.minimum(all_s, UNAVAILABLE_S).T,
+        tensor_units=np.ones(len(one_s), dtype=np.int64),
+        vector_units=np.ones(len(one_s), dtype=np.int64),
+    )
+    own, longest = paths_of(part, data)
+    return np.stack(np.broadcast_arrays(own.T, longest.T), axis=2) > 0

@@ -27,7 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from archplace.search.schedule._durations import UNAVAILABLE_S, Durations, Floats
 from archplace.search.schedule._independent import independent_s
-from archplace.search.schedule._part import Part, block_size, parts_of
+from archplace.search.schedule._part import Part, parts_of, paths_of
+from archplace.search.schedule._sums import total
 from archplace.search.schedule.graph import ScheduleGraph
 
 _FLOOR = 1e-20
@@ -52,15 +53,14 @@ def lower_bound_s(
     schedules and bounds better.
     """
     data = Durations.of(graph, one_s, all_s, tensor_units, vector_units)
-    bound_s = np.zeros(data.n_archs)
-    parts = parts_of(graph, data)
-    size = block_size(parts)
-    for first in range(0, data.n_archs, size):
-        archs = slice(first, first + size)
+    parts = parts_of(graph)
+    bound_s = total(data.ops(parts.alone).fastest_s)
+    for first in range(0, data.n_archs if parts.others else 0, parts.block_size):
+        archs = slice(first, first + parts.block_size)
         block = data.archs(archs)
-        for part in parts:
+        for part in parts.others:
             own = block.ops(part.members)
-            bound_s[archs] += part_bound(part, own, own.fastest_s.sum(axis=0), quick=True).bound_s
+            bound_s[archs] += part_bound(part, own, total(own.fastest_s), quick=True).bound_s
     return as_bound(bound_s)
 
 
@@ -113,8 +113,9 @@ def _bound(part: Part, data: Durations, known_s: Floats, *, quick: bool) -> tupl
     share_s = _contributions(part, data, quick=quick)
     fastest_s = data.fastest_s
     ahead, after = _heads_and_tails(part, share_s, fastest_s)
-    found_s = np.maximum((ahead + fastest_s + after).max(axis=0), share_s.sum(axis=0))
-    np.maximum(found_s, data.one_s[part.network].sum(axis=0), out=found_s)
+    found_s = np.maximum((ahead + fastest_s + after).max(axis=0), total(share_s))
+    if part.network:
+        np.maximum(found_s, total(data.one_s[part.network]), out=found_s)
     return share_s, np.minimum(found_s, known_s), ahead, after
 
 
@@ -133,13 +134,13 @@ def _drop_modes(part: Part, data: Durations, ahead: Floats, after: Floats, known
     """
     one, every = data.one_s.copy(), data.all_s.copy()
     compute = part.compute[:, None]
-    unrelated = part.graph.unrelated.astype(np.float64)
+    unrelated = part.graph.unrelated.astype(np.float64)  # counts are exact in any order
     for _ in range(_DROP_ROUNDS):
         exclusive = compute & (one >= UNAVAILABLE_S)
         exclusive_s = np.where(exclusive, every, 0.0)
         free_s = np.where(compute & ~exclusive, np.minimum(one, every), 0.0)
         free_ahead, free_after = part.longest(free_s)
-        beside = free_ahead + free_after + exclusive_s.sum(axis=0)
+        beside = free_ahead + free_after + total(exclusive_s)
         around = np.maximum(ahead + after, beside)
         late_one = compute & ~exclusive & (around + one >= known_s)
         late_all = compute & ~exclusive & (around + every >= known_s)
@@ -173,44 +174,50 @@ def _contributions(part: Part, data: Durations, *, quick: bool) -> Floats:
     best_s = np.full(data.n_archs, -1.0)
     if not quick:
         works.append((works[0] + works[1]) / 2)
+    paths = paths_of(part, data)
     for work in works:
-        for path in part.paths[:1] if quick else part.paths:
-            weight = _best_path_weight(data, work, path)
-            candidate = np.minimum(data.all_s, data.one_s * (work + weight * (path - work) + _FLOOR))
+        for path in paths[:1] if quick else paths:
+            candidate = _best_mix(data, work, path)
             candidate[part.network] = 0.0
-            total_s = candidate.sum(axis=0)
+            total_s = total(candidate)
             np.copyto(share_s, candidate, where=total_s > best_s)
             np.maximum(best_s, total_s, out=best_s)
     return share_s
 
 
-def _best_path_weight(data: Durations, work: Floats, path: Floats) -> Floats:
-    """(n,) the weight p in [0, 1] that maximises Σ min(all_s, one_s * (work + p * (path - work))).
+def _best_mix(data: Durations, work: Floats, path: Floats) -> Floats:
+    """(k, n) contributions min(all_s, one_s * (work + p * (path - work))) at the weight p in [0, 1] of the largest sum.
 
     The sum is concave and piecewise linear in p. Its slope starts at Σ one_s * (path - work) over the path; every
     operator takes one_s * |path - work| off it at the p where its two modes meet. The best p is where the slope
     reaches 0.
     """
-    slope = data.one_s * (path - work)
+    base = data.one_s * work
+    slope = data.one_s * path
+    slope -= base
     slope[data.one_s >= UNAVAILABLE_S] = 0.0
-    start = slope[path[:, 0] > 0].sum(axis=0)
+    start = total(slope * path)
     moves = slope != 0
     meet = np.ones_like(slope)
     with np.errstate(over="ignore"):
-        np.divide(data.all_s - data.one_s * work, slope, out=meet, where=moves)
+        np.divide(data.all_s - base, slope, out=meet, where=moves)
     np.clip(meet, 0.0, 1.0, out=meet)
-    drop = np.abs(slope, out=slope)
+    drop = np.abs(slope)
     low = np.full(data.n_archs, -1e-9)  # below 0, so that 0 itself can be found
     high = np.ones(data.n_archs)
     for _ in range(_HALVINGS):
         # Cubes of halves: the best weight is often as small as one over the number of units.
         middle = ((np.cbrt(low) + np.cbrt(high)) / 2) ** 3
-        enough = np.einsum("kn,kn->n", drop, meet <= middle) >= start
+        enough = total(drop * (meet <= middle)) >= start
         np.copyto(high, middle, where=enough)
         np.copyto(low, middle, where=~enough)
     # The slope reaches 0 where modes of some operator meet: at the first such weight in what is left of the interval.
-    best: Floats = np.where(meet > low, meet, 1.0).min(axis=0)
-    return best
+    best = np.where(meet > low, meet, 1.0).min(axis=0)
+    slope *= best
+    base += slope
+    # An unavailable mode of no weight must not look free.
+    base += data.one_s * _FLOOR
+    return np.minimum(data.all_s, base, out=base)
 
 
 def _heads_and_tails(part: Part, share_s: Floats, fastest_s: Floats) -> tuple[Floats, Floats]:
@@ -219,16 +226,12 @@ def _heads_and_tails(part: Part, share_s: Floats, fastest_s: Floats) -> tuple[Fl
     Before v: the contributions of all its ancestors; any path; or a collective u, the time before u, and the
     contributions of all that must run between u and v. After v: the same mirrored.
     """
-    ahead = part.before.T @ share_s
-    after = part.before @ share_s
+    ahead = part.ancestors(share_s, np.zeros_like(share_s))
+    after = part.descendants(share_s, np.zeros_like(share_s))
     part.lengthen(ahead, after, fastest_s)
-    for u, between in zip(part.network, part.between, strict=True):
-        reach = ahead[u] + fastest_s[u] + between @ share_s
-        later = part.graph.before[u]
-        ahead[later] = np.maximum(ahead[later], reach[later])
-    for u, between in reversed(list(zip(part.network, part.between_after, strict=True))):
-        reach = after[u] + fastest_s[u] + between @ share_s
-        earlier = part.graph.before[:, u]
-        after[earlier] = np.maximum(after[earlier], reach[earlier])
+    for between in part.between:
+        between.lengthen(ahead, share_s, fastest_s)
+    for between in reversed(part.between_after):
+        between.lengthen(after, share_s, fastest_s)
     part.lengthen(ahead, after, fastest_s)
     return ahead, after

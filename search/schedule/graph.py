@@ -52,6 +52,18 @@ class ScheduleGraph:
     """(n_ops,) a topological order; among several possible, the one closest to the given order."""
     before: NDArray[np.bool_] = field(init=False)
     """(n_ops, n_ops) transitive closure: ``before[i, j]`` if i ends before j starts in every schedule."""
+    reduced_edges: NDArray[np.int64] = field(init=False)
+    """(n_reduced, 2) the transitive reduction, sorted: what remains when edges that others imply are dropped."""
+    unrelated: NDArray[np.bool_] = field(init=False)
+    """(n_ops, n_ops) pairs that no precedence orders; the diagonal is False."""
+    uses_tensor: NDArray[np.bool_] = field(init=False)
+    """(n_ops,) operators that need a tensor unit (alone or fused)."""
+    uses_vector: NDArray[np.bool_] = field(init=False)
+    """(n_ops,) operators that need a vector unit (alone or fused)."""
+    is_network: NDArray[np.bool_] = field(init=False)
+    """(n_ops,) collectives."""
+    overlapped: NDArray[np.bool_] = field(init=False)
+    """(n_ops,) operators that some compute operator may overlap."""
 
     def __post_init__(self) -> None:
         count = len(self.kinds)
@@ -88,11 +100,25 @@ class ScheduleGraph:
         edges = self.edges
         if len(edges):
             edges = np.unique(edges, axis=0)
-        object.__setattr__(self, "edges", edges)
-        object.__setattr__(self, "order", np.array(order, dtype=np.int64))
-        object.__setattr__(self, "before", before)
-        for array in (self.kinds, self.edges, self.order, self.before):
+        network = self.kinds == Kind.NETWORK
+        unrelated = ~(before | before.T | np.eye(count, dtype=np.bool_))
+        through = (before.astype(np.float32) @ before.astype(np.float32)) > 0
+        # Solving asks for these over and over: what only depends on the graph is kept with it.
+        derived = {
+            "edges": edges,
+            "order": np.array(order, dtype=np.int64),
+            "before": before,
+            "reduced_edges": np.argwhere(before & ~through),
+            "unrelated": unrelated,
+            "uses_tensor": (self.kinds == Kind.TENSOR) | (self.kinds == Kind.FUSED),
+            "uses_vector": (self.kinds == Kind.VECTOR) | (self.kinds == Kind.FUSED),
+            "is_network": network,
+            "overlapped": unrelated[:, ~network].any(axis=1),
+        }
+        for name, array in derived.items():
             array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        self.kinds.setflags(write=False)
 
     @classmethod
     def build(
@@ -122,34 +148,6 @@ class ScheduleGraph:
     def n_ops(self) -> int:
         """Number of operators."""
         return len(self.kinds)
-
-    @property
-    def uses_tensor(self) -> NDArray[np.bool_]:
-        """(n_ops,) operators that need a tensor unit (alone or fused)."""
-        return np.isin(self.kinds, (Kind.TENSOR, Kind.FUSED))
-
-    @property
-    def uses_vector(self) -> NDArray[np.bool_]:
-        """(n_ops,) operators that need a vector unit (alone or fused)."""
-        return np.isin(self.kinds, (Kind.VECTOR, Kind.FUSED))
-
-    @property
-    def is_network(self) -> NDArray[np.bool_]:
-        """(n_ops,) collectives."""
-        network: NDArray[np.bool_] = self.kinds == Kind.NETWORK
-        return network
-
-    @property
-    def unrelated(self) -> NDArray[np.bool_]:
-        """(n_ops, n_ops) pairs that no precedence orders; the diagonal is False."""
-        unrelated: NDArray[np.bool_] = ~(self.before | self.before.T | np.eye(self.n_ops, dtype=np.bool_))
-        return unrelated
-
-    @property
-    def reduced_edges(self) -> NDArray[np.int64]:
-        """(n_reduced, 2) the transitive reduction, sorted: what remains when edges that others imply are dropped."""
-        through: NDArray[np.bool_] = (self.before.astype(np.float32) @ self.before.astype(np.float32)) > 0
-        return np.argwhere(self.before & ~through)
 
     def part(self, members: NDArray[np.int64]) -> "ScheduleGraph":
         """The graph of ``members`` alone (indices, in the order wanted), with the precedence it inherits."""

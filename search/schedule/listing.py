@@ -15,12 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from archplace.search.schedule._dispatch import dispatch
 from archplace.search.schedule._durations import UNAVAILABLE_S, Durations, Floats
 from archplace.search.schedule._independent import independent_s
-from archplace.search.schedule._part import Part, block_size, parts_of
+from archplace.search.schedule._part import Part, parts_of
+from archplace.search.schedule._sums import total
 from archplace.search.schedule.bounds import as_bound, part_bound
 from archplace.search.schedule.graph import ScheduleGraph
 from archplace.search.schedule.problem import PROOF_TOLERANCE
 
-_WEIGHTS = (0.01, 0.1, 0.5, 2.0)
+_FIRST_WEIGHT = np.array([0.01])
+_OTHER_WEIGHTS = np.array([0.1, 0.5, 2.0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,15 +61,19 @@ def bracket_s(
     lower side is often above what that finds.
     """
     data = Durations.of(graph, one_s, all_s, tensor_units, vector_units)
-    lower_s = np.zeros(data.n_archs)
-    upper_s = np.zeros(data.n_archs)
-    parts = parts_of(graph, data)
-    size = block_size(parts)
-    for first in range(0, data.n_archs, size):
-        archs = slice(first, first + size)
+    parts = parts_of(graph)
+    lower_s = total(data.ops(parts.alone).fastest_s)
+    upper_s = lower_s.copy()
+    for first in range(0, data.n_archs if parts.others else 0, parts.block_size):
+        archs = slice(first, first + parts.block_size)
         block = data.archs(archs)
-        for part in parts:
-            lower, upper = _bracket_part(part, block.ops(part.members))
+        for part in parts.others:
+            own = block.ops(part.members)
+            if part.small:
+                lower = upper = independent_s(part.graph.kinds, own)
+            else:
+                listed = list_part(part, own)
+                lower, upper = listed.lower_s, listed.upper_s
             lower_s[archs] += lower
             upper_s[archs] += upper
     lower_s = as_bound(lower_s)
@@ -75,18 +81,27 @@ def bracket_s(
     return Bracket(lower_s=np.minimum(lower_s, upper_s), upper_s=upper_s)
 
 
-def _bracket_part(part: Part, data: Durations) -> tuple[Floats, Floats]:
-    """(n,), (n,) bounds on one part; where some operator cannot run, at least ``UNAVAILABLE_S``."""
-    if part.graph.n_ops == 1:
-        return data.fastest_s[0], data.fastest_s[0]
-    if part.small:
-        exact = independent_s(part.graph.kinds, data)
-        return exact, exact
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """The best list schedules of one part."""
+
+    lower_s: Floats
+    """(n,) no schedule is shorter; at least ``UNAVAILABLE_S`` where some operator cannot run."""
+    upper_s: Floats
+    """(n,) at most the time of all operators one after the other, in their faster modes."""
+    on_all: NDArray[np.bool_]
+    """(k, n) the modes of a list schedule that takes no longer than ``upper_s``."""
+    priority_s: Floats
+    """(k, n) its priorities, as :func:`~archplace.search.schedule._dispatch.dispatch` takes them."""
+
+
+def list_part(part: Part, data: Durations) -> Listed:
+    """Bound one part and play list schedules until these meet, or nothing gets better."""
     fastest = (data.all_s < data.one_s) & part.compute[:, None]
-    upper = data.fastest_s.sum(axis=0)  # one after the other
+    upper = total(data.fastest_s)  # one after the other
     bound = part_bound(part, data, upper)
     lower = bound.bound_s
-    _play(part, data, fastest, lower=lower, upper=upper)
+    upper, on_all, priority = _play(part, data, fastest, lower, upper)
     for _ in range(2):
         # The better schedule sharpens the bound, and the bound's relaxation may know better modes.
         open_ = np.flatnonzero(~met(lower, upper))
@@ -95,17 +110,24 @@ def _bracket_part(part: Part, data: Durations) -> tuple[Floats, Floats]:
         own, known = data.archs(open_), upper[open_]
         bound = part_bound(part, own, known)
         lower[open_] = below = np.maximum(lower[open_], bound.bound_s)
-        other = np.flatnonzero((bound.on_all != fastest[:, open_]).any(axis=0) & ~met(below, known))
-        played = known[other]
-        _play(part, own.archs(other), bound.on_all[:, other], lower=below[other], upper=played)
-        if not (played < known[other]).any():
+        other = np.flatnonzero((bound.on_all != fastest.take(open_, axis=1)).any(axis=0) & ~met(below, known))
+        if not len(other):
             break
-        upper[open_[other]] = played
-    return lower, upper
+        found = _play(part, own.archs(other), bound.on_all.take(other, axis=1), below[other], known[other])
+        better = np.flatnonzero(found[0] < known[other])
+        if not len(better):
+            break
+        columns = open_[other[better]]
+        upper[columns] = found[0][better]
+        on_all[:, columns] = found[1].take(better, axis=1)
+        priority[:, columns] = found[2].take(better, axis=1)
+    return Listed(lower_s=lower, upper_s=upper, on_all=on_all, priority_s=priority)
 
 
-def _play(part: Part, data: Durations, on_all: NDArray[np.bool_], *, lower: Floats, upper: Floats) -> None:
-    """Lower ``upper`` (n,), in place, to the best makespan of the rules with these modes.
+def _play(
+    part: Part, data: Durations, on_all: NDArray[np.bool_], lower: Floats, known: Floats
+) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """(n,) the best makespan of the rules with these modes, at most ``known``; (k, n) modes and priorities of it.
 
     Architectures whose ``lower`` is reached are not played any further.
     """
@@ -113,17 +135,28 @@ def _play(part: Part, data: Durations, on_all: NDArray[np.bool_], *, lower: Floa
     on_all = np.where(data.all_s >= UNAVAILABLE_S, False, on_all)
     on_all = np.where(data.one_s >= UNAVAILABLE_S, part.compute[:, None], on_all)
     duration_s = np.where(on_all, data.all_s, data.one_s)
-    _, after = part.longest(duration_s)
-    for weight in _WEIGHTS:
+    _, reach = part.longest(duration_s)
+    reach += duration_s
+    upper = known.copy()
+    weight = np.full(len(upper), _FIRST_WEIGHT[0])
+    for weights in (_FIRST_WEIGHT, _OTHER_WEIGHTS):
         open_ = np.flatnonzero(~met(lower, upper))
         if not len(open_):
             break
+        # All weights at once: for few architectures a play costs the same whatever their number.
+        columns = np.repeat(open_, weights.size)
         played = dispatch(
             part.graph,
-            duration_s=duration_s[:, open_],
-            on_all=on_all[:, open_],
-            priority_s=weight * (after + duration_s)[:, open_],
-            tensor_units=data.tensor_units[open_],
-            vector_units=data.vector_units[open_],
+            duration_s=duration_s.take(columns, axis=1),
+            on_all=on_all.take(columns, axis=1),
+            priority_s=np.tile(weights, len(open_)) * reach.take(columns, axis=1),
+            tensor_units=data.tensor_units[columns],
+            vector_units=data.vector_units[columns],
         )
-        upper[open_] = np.minimum(upper[open_], played.makespan_s)
+        makespan = played.makespan_s.reshape(len(open_), weights.size)
+        best = makespan.argmin(axis=1)
+        shortest = makespan[np.arange(len(open_)), best]
+        better = shortest < upper[open_]
+        upper[open_[better]] = shortest[better]
+        weight[open_[better]] = weights[best[better]]
+    return upper, on_all, weight * reach

@@ -107,7 +107,7 @@ class ScheduleProblem:
         graph = self.graph
         one_s = np.where(graph.is_network, np.minimum(self.one_s, self.all_s), self.one_s)
         all_s = np.where(graph.is_network | (one_s <= self.all_s), np.inf, self.all_s)
-        alone = ~graph.is_network & ~graph.unrelated[:, ~graph.is_network].any(axis=1)
+        alone = ~graph.is_network & ~graph.overlapped
         one_s = np.where((alone & (all_s < one_s)) | (all_s == 0), np.inf, one_s)
         return ScheduleProblem(
             graph=graph,

@@ -115,18 +115,6 @@ def test_weight_gradients_hide_behind_a_collective() -> None:
     assert bracket.closed.all()
 
 
-def test_rows_do_not_influence_each_other() -> None:
-    graph = backward_graph()
-    one_s, all_s, tensor_units, vector_units = realistic_durations(graph, 40)
-    bounds = lower_bound_s(graph, one_s, all_s, tensor_units, vector_units)
-    for i in (0, 17, 39):
-        # Which paths are tried depends on the medians over all rows, so alone a row may be bounded a little
-        # differently.
-        alone = lower_bound_s(graph, one_s[[i] * 40], all_s[[i] * 40], tensor_units[[i] * 40], vector_units[[i] * 40])
-        assert np.ptp(alone) == 0
-        assert alone[0] == pytest.approx(bounds[i], rel=0.2)
-
-
 def test_an_operator_without_any_mode_makes_its_architecture_infeasible() -> None:
     graph = ScheduleGraph.build(kinds=[0, 1], edges=[])
     bracket = bracket_s(graph, [[1, NEVER], [1, 2]], [[1, NEVER], [1, NEVER]], 1, 1)

@@ -10,7 +10,6 @@ from schedule_helpers import backward_graph, chain_graph, few_units, graphs, opt
 from test_solvers import FUSED_CASES
 
 from archplace.search.schedule import Kind, Schedule, ScheduleGraph, ScheduleProblem, exact, solve, verify
-from archplace.search.schedule._durations import UNAVAILABLE_S, Durations
 from archplace.search.schedule._part import parts_of
 from archplace.search.schedule._times import schedule_in_order
 from archplace.search.schedule.problem import Mode
@@ -29,21 +28,17 @@ def one_after_the_other(problem: ScheduleProblem) -> Schedule:
 def search(problem: ScheduleProblem, *, state_limit: int = 10**6) -> tuple[float, float]:
     """Makespan and bound by the exact search alone, knowing nothing."""
     canonical = problem.canonical()
-    data = Durations(
-        one_s=np.minimum(canonical.one_s, UNAVAILABLE_S)[:, None],
-        all_s=np.minimum(canonical.all_s, UNAVAILABLE_S)[:, None],
-        tensor_units=np.array([canonical.tensor_units]),
-        vector_units=np.array([canonical.vector_units]),
-    )
     makespan_s = bound_s = 0.0
-    for part in parts_of(problem.graph, data):
+    for part in parts_of(problem.graph).running:
         own = part.graph.problem(
             one_s=canonical.one_s[part.members],
             all_s=canonical.all_s[part.members],
             tensor_units=canonical.tensor_units,
             vector_units=canonical.vector_units,
         )
-        found = exact.solve_exact(own, part, known=one_after_the_other(own), lower_bound_s=0.0, state_limit=state_limit)
+        (found,) = exact.solve_exact(
+            [own], part, known=[one_after_the_other(own)], lower_bound_s=[0.0], state_limit=state_limit
+        )
         assert verify(own, found) == []
         makespan_s += found.makespan_s
         bound_s += found.lower_bound_s
