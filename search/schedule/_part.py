@@ -12,6 +12,8 @@ from archplace.search.schedule._independent import is_small
 from archplace.search.schedule._sums import SubsetSums
 from archplace.search.schedule.graph import ScheduleGraph, segments
 
+_BLOCK = 28_672
+"""Elements of an array of (operators, architectures)."""
 _GRAPHS = 256
 """Graphs whose parts are remembered; those of one workload at all degrees of parallelism are fewer."""
 
@@ -32,6 +34,8 @@ class Part:
     """(k,)"""
     network: list[int]
     """Collectives."""
+    unrelated: NDArray[np.float32]
+    """(k, k) 1 for pairs that no precedence orders."""
     ancestors: SubsetSums
     """Sums over all that must run before each operator."""
     descendants: SubsetSums
@@ -47,6 +51,11 @@ class Part:
     """Every compute operator and those compute operators before it that none lies between, in order."""
     longest_path: Floats
     """(k, 1) 1 for the compute operators on the path of most operators."""
+
+    @property
+    def block_size(self) -> int:
+        """How many architectures to work on at a time, so that their arrays stay in the processor's cache."""
+        return max(64, _BLOCK // self.graph.n_ops)
 
     def longest(self, duration_s: Floats) -> tuple[Floats, Floats]:
         """(k, n) the longest path before each operator, and after it, under (k, n) durations."""
@@ -98,12 +107,6 @@ class Parts:
     others: tuple[Part, ...]
     """The parts of several operators."""
 
-    @property
-    def block_size(self) -> int:
-        """How many architectures to work on at a time, so that their arrays stay in the processor's cache."""
-        most = max((part.graph.n_ops for part in self.others), default=1)
-        return max(64, min(1024, 32_768 // most))
-
 
 def parts_of(graph: ScheduleGraph) -> Parts:
     """The parts of ``graph``; computed once for all graphs of equal kinds and precedence."""
@@ -135,6 +138,7 @@ def _part(graph: ScheduleGraph, members: NDArray[np.int64]) -> Part:
         pairs=sorted(((i, j) for i, j in part.reduced_edges.tolist()), key=lambda pair: pair[1]),
         compute=~part.is_network,
         network=network,
+        unrelated=part.unrelated.astype(np.float32),
         ancestors=SubsetSums.of(before.T),
         descendants=SubsetSums.of(before),
         between=[Between.of(u, before[u][None, :] & before.T) for u in network],

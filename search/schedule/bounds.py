@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from archplace.search.schedule._distinct import distinct
 from archplace.search.schedule._durations import UNAVAILABLE_S, Durations, Floats
 from archplace.search.schedule._independent import independent_s
 from archplace.search.schedule._part import Part, parts_of, paths_of
@@ -55,12 +56,17 @@ def lower_bound_s(
     data = Durations.of(graph, one_s, all_s, tensor_units, vector_units)
     parts = parts_of(graph)
     bound_s = total(data.ops(parts.alone).fastest_s)
-    for first in range(0, data.n_archs if parts.others else 0, parts.block_size):
-        archs = slice(first, first + parts.block_size)
-        block = data.archs(archs)
-        for part in parts.others:
-            own = block.ops(part.members)
-            bound_s[archs] += part_bound(part, own, total(own.fastest_s), quick=True).bound_s
+    for part in parts.others:
+        own = data.ops(part.members)
+        chosen, place = distinct(own)
+        if len(chosen) < data.n_archs:
+            own = own.archs(chosen)
+        own_s = np.empty(len(chosen))
+        for start in range(0, len(chosen), part.block_size):
+            archs = slice(start, start + part.block_size)
+            block = own.archs(archs)
+            own_s[archs] = part_bound(part, block, total(block.fastest_s), quick=True).bound_s
+        bound_s += own_s[place]
     return as_bound(bound_s)
 
 
@@ -125,7 +131,9 @@ def _shared(part: Part, data: Durations) -> NDArray[np.bool_]:
     return shared
 
 
-def _drop_modes(part: Part, data: Durations, ahead: Floats, after: Floats, known_s: Floats) -> Durations:
+def _drop_modes(
+    part: Part, data: Durations, ahead: Floats, after: Floats, known_s: Floats, *, rounds: int = _DROP_ROUNDS
+) -> Durations:
     """Drop modes whose operator could then not end in time for a makespan below ``known_s``.
 
     Besides the least times before and after it, an operator in mode ONE has this against it: it overlaps none of the
@@ -134,25 +142,35 @@ def _drop_modes(part: Part, data: Durations, ahead: Floats, after: Floats, known
     """
     one, every = data.one_s.copy(), data.all_s.copy()
     compute = part.compute[:, None]
-    unrelated = part.graph.unrelated.astype(np.float64)  # counts are exact in any order
-    for _ in range(_DROP_ROUNDS):
-        exclusive = compute & (one >= UNAVAILABLE_S)
-        exclusive_s = np.where(exclusive, every, 0.0)
-        free_s = np.where(compute & ~exclusive, np.minimum(one, every), 0.0)
-        free_ahead, free_after = part.longest(free_s)
-        beside = free_ahead + free_after + total(exclusive_s)
-        around = np.maximum(ahead + after, beside)
-        late_one = compute & ~exclusive & (around + one >= known_s)
-        late_all = compute & ~exclusive & (around + every >= known_s)
-        one[late_one] = UNAVAILABLE_S
-        every[late_all] = UNAVAILABLE_S
-        overlapped = (unrelated @ (compute & (one < UNAVAILABLE_S)).astype(np.float64)) > 0
-        alone = compute & ~overlapped & (one < UNAVAILABLE_S)
-        np.minimum(every, one, out=every, where=alone)
-        one[alone] = UNAVAILABLE_S
-        if not (late_one.any() or late_all.any()):
-            break
-    return Durations(one_s=one, all_s=every, tensor_units=data.tensor_units, vector_units=data.vector_units)
+    available = compute & (one < UNAVAILABLE_S)
+    exclusive_s = np.where(compute & ~available, every, 0.0)
+    free_s = np.where(available, np.minimum(one, every), 0.0)
+    free_ahead, free_after = part.longest(free_s)
+    free_ahead += free_after
+    free_ahead += total(exclusive_s)
+    around = np.maximum(ahead + after, free_ahead, out=free_ahead)
+    late_one = available & (around + one >= known_s)
+    late_all = available & (around + every >= known_s)
+    one[late_one] = UNAVAILABLE_S
+    every[late_all] = UNAVAILABLE_S
+    available &= ~late_one
+    overlapped = (part.unrelated @ available.astype(np.float32)) > 0  # counts are exact in any order
+    alone = available & ~overlapped
+    np.minimum(every, one, out=every, where=alone)
+    one[alone] = UNAVAILABLE_S
+    dropped = Durations(one_s=one, all_s=every, tensor_units=data.tensor_units, vector_units=data.vector_units)
+    changed = np.flatnonzero((late_one | late_all).any(axis=0))
+    if rounds > 1 and len(changed):
+        rest = _drop_modes(
+            part,
+            dropped.archs(changed),
+            ahead.take(changed, axis=1),
+            after.take(changed, axis=1),
+            known_s[changed],
+            rounds=rounds - 1,
+        )
+        one[:, changed], every[:, changed] = rest.one_s, rest.all_s
+    return dropped
 
 
 def _contributions(part: Part, data: Durations, *, quick: bool) -> Floats:

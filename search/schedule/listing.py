@@ -64,11 +64,10 @@ def bracket_s(
     parts = parts_of(graph)
     lower_s = total(data.ops(parts.alone).fastest_s)
     upper_s = lower_s.copy()
-    for first in range(0, data.n_archs if parts.others else 0, parts.block_size):
-        archs = slice(first, first + parts.block_size)
-        block = data.archs(archs)
-        for part in parts.others:
-            own = block.ops(part.members)
+    for part in parts.others:
+        for first in range(0, data.n_archs, part.block_size):
+            archs = slice(first, first + part.block_size)
+            own = data.archs(archs).ops(part.members)
             if part.small:
                 lower = upper = independent_s(part.graph.kinds, own)
             else:

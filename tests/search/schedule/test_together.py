@@ -1,5 +1,7 @@
 """Problems that are bounded, listed and solved together have the answers that each has alone, bit for bit."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,11 +15,13 @@ from archplace.search.schedule import (
     ScheduleCache,
     ScheduleGraph,
     ScheduleProblem,
+    _distinct,
     bracket_s,
     lower_bound_s,
     solve,
     solve_many,
 )
+from archplace.search.schedule._durations import Durations
 from archplace.search.schedule._sums import SubsetSums, total
 
 
@@ -117,3 +121,55 @@ def test_a_cache_solves_only_what_it_does_not_know() -> None:
     assert len(cache) == 2
     assert cache.solve(first) is known
     assert cache.solve(second).makespan_s == 5.0
+
+
+def durations_of_few_values(values: np.ndarray, units: np.ndarray) -> Durations:
+    k = len(values) // 2
+    return Durations(
+        one_s=values[:k].astype(np.float64),
+        all_s=values[k:].astype(np.float64),
+        tensor_units=units[0].astype(np.int64),
+        vector_units=units[1].astype(np.int64),
+    )
+
+
+@st.composite
+def repeated(draw: st.DrawFn) -> Durations:
+    count = draw(st.integers(0, 30))
+    values = draw(arrays(np.int64, (4, count), elements=st.integers(0, 2)))
+    return durations_of_few_values(values, draw(arrays(np.int64, (2, count), elements=st.integers(1, 2))))
+
+
+def check_sets(data: Durations, *, sets: int | None) -> None:
+    chosen, place = _distinct.distinct(data)
+    assert (np.diff(chosen) > 0).all()
+    assert place.shape == (data.n_archs,)
+    represented, everything = data.archs(chosen[place]), data
+    assert (represented.one_s == everything.one_s).all()
+    assert (represented.all_s == everything.all_s).all()
+    assert (represented.tensor_units == everything.tensor_units).all()
+    assert (represented.vector_units == everything.vector_units).all()
+    assert sets is None or len(chosen) == sets
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(data=repeated())
+def test_equal_architectures_are_found(data: Durations) -> None:
+    rows = np.concatenate([data.one_s, data.all_s, [data.tensor_units], [data.vector_units]]).T.tolist()
+    check_sets(data, sets=len({tuple(row) for row in rows}))
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(data=repeated())
+def test_architectures_of_the_same_hash_stay_apart(data: Durations) -> None:
+    # A factor of 0 gives all the same hash.
+    with patch.object(_distinct, "_FACTOR", np.uint64(0)):
+        check_sets(data, sets=None)
+
+
+def test_repeated_architectures_have_the_bounds_of_the_first() -> None:
+    graph = backward_graph()
+    durations = realistic_durations(graph, 300)
+    again = np.random.default_rng(0).integers(0, 300, 5000)
+    repeated_bounds = lower_bound_s(graph, *(array[again] for array in durations))
+    assert (repeated_bounds == lower_bound_s(graph, *durations)[again]).all()
