@@ -1,6 +1,5 @@
 """Placement options: what a run lets the search choose besides the architecture, and the seconds per batch of each."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -8,8 +7,8 @@ import numpy as np
 
 from archplace.arch_configs.architectures import FloatArray
 from archplace.arch_configs.cluster import Cluster
-from archplace.search.placement import bottleneck_load_s
 from archplace.search.placement.best import Placements, best_placements
+from archplace.search.placement.bounds import balanced_bound_s, bound_s
 from archplace.search.placement.pipelines import Pipeline, PipelineTable
 from archplace.search.placement.training import (
     BestPlacement,
@@ -17,7 +16,6 @@ from archplace.search.placement.training import (
     ChainSeconds,
     Degrees,
     degrees_for,
-    split_chain,
 )
 from archplace.workloads import TrainingStep
 
@@ -89,48 +87,23 @@ class OptionSpace:
         """Return a lower bound on the step seconds of every architecture, ``(n_archs,)``; infinite when infeasible.
 
         For each number of stages the smallest bottleneck, with memory's caps, and the synchronisation and optimizer
-        step of the emptiest first stage: each at most what an actual placement has.
+        step of the emptiest first stage: each at most what an actual placement has. Never above the step seconds of
+        :meth:`best_of` for the same seconds, not even by rounding.
         """
-        first, block, n_blocks, last = split_chain(self.step)
-        best: FloatArray = np.full(len(seconds.first_s), np.inf)
-        gradient = self.step.parameter_bytes.gradient
-        ends = np.maximum(seconds.first_s, seconds.last_s)
-        whole = seconds.first_s + seconds.block_s * n_blocks + seconds.last_s
-        for pipeline in self.pipelines:
-            stages = pipeline.stages
-            # Perfectly balanced stages and nothing to synchronise: where even that is no better, this is not the best.
-            balanced = np.maximum(ends, whole / stages) * pipeline.least_slots
-            hopeful = np.flatnonzero(balanced < best)
-            if len(hopeful) == 0:
-                continue
-            some = ChainSeconds(
-                first_s=seconds.first_s[hopeful],
-                block_s=seconds.block_s[hopeful],
-                last_s=seconds.last_s[hopeful],
-                optimizer_s_per_parameter=seconds.optimizer_s_per_parameter[hopeful],
-            )
-            parameters = float(first.parameters)
-            if stages == 1:
-                parameters += block.parameters * n_blocks + last.parameters
-            optimizer = some.optimizer_s_per_parameter * parameters
-            by_transfer: dict[float, list[Degrees]] = {}
-            for way in pipeline.degrees:
-                by_transfer.setdefault(way.transfer_s, []).append(way)
-            least = best[hopeful]
-            for transfer, ways in by_transfer.items():
-                load = chain_load_s(some, pipeline.caps, transfer, n_blocks)
-                lightest = float(load.min())
-                for way, fixed in _envelope(ways, gradient * parameters, lightest):
-                    np.minimum(least, load * way.slots + (optimizer + fixed), out=least)
-            best[hopeful] = least
-        return best
+        return bound_s(self.table, seconds)
+
+    def balanced_bound_s(self, seconds: ChainSeconds[FloatArray]) -> FloatArray:
+        """Return a lower bound that is never above :meth:`bound_s`, in a small part of its time, ``(n_archs,)``.
+
+        Stages are perfectly balanced and neither transfer nor synchronise.
+        """
+        return balanced_bound_s(self.table, seconds)
 
     def best_of(self, seconds: ChainSeconds[FloatArray], better_than_s: FloatArray | float = np.inf) -> Placements:
         """Return the best placement on every architecture, of those strictly faster than ``better_than_s``.
 
         ``better_than_s`` is one number or ``(n_archs,)``. The result's ``step_s``, ``(n_archs,)``, is infinite where
-        nothing is faster, and its ``at(row)`` writes out the placement on one architecture, or None. Exact, and never
-        below :meth:`bound_s` of the same seconds, not even by rounding.
+        nothing is faster, and its ``at(row)`` writes out the placement on one architecture, or None. Exact.
         """
         return best_placements(self.table, seconds, better_than_s)
 
@@ -143,37 +116,6 @@ class OptionSpace:
             optimizer_s_per_parameter=np.array([seconds.optimizer_s_per_parameter]),
         )
         return self.best_of(one, better_than_s).at(0)
-
-
-def chain_load_s(
-    seconds: ChainSeconds[FloatArray], caps: Sequence[int], transfer_s: float, n_blocks: int
-) -> FloatArray:
-    """Return the smallest bottleneck load over all cuts into ``len(caps)`` stages, ``(n_archs,)``."""
-    if len(caps) == 1:
-        return seconds.first_s + seconds.block_s * n_blocks + seconds.last_s
-    return bottleneck_load_s(
-        seconds.first_s + transfer_s,
-        np.full_like(seconds.first_s, 2 * transfer_s),
-        seconds.last_s + transfer_s,
-        seconds.block_s,
-        n_blocks,
-        np.array(caps),
-    )
-
-
-def _envelope(ways: Sequence[Degrees], gradient_bytes: float, lightest_s: float) -> list[tuple[Degrees, float]]:
-    """Return the ways that can be best for some load of at least ``lightest_s``, each with its synchronisation seconds.
-
-    A way with fewer slots that is no slower at the lightest load is no slower at any heavier one.
-    """
-    kept: list[tuple[Degrees, float]] = []
-    least = np.inf
-    for way in sorted(ways, key=lambda way: way.slots):
-        fixed = way.sync_s_per_byte * gradient_bytes + way.sync_latency_s
-        if lightest_s * way.slots + fixed < least:
-            least = lightest_s * way.slots + fixed
-            kept.append((way, fixed))
-    return kept
 
 
 def _human(n_bytes: float) -> str:

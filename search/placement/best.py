@@ -16,17 +16,12 @@ the floats that they are.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from archplace.search.placement.bounds import RowBounds
+from archplace.search.placement.chain import crossing, is_close
 from archplace.search.placement.pipelines import PipelineTable
-from archplace.search.placement.prices import FloatArray, IntArray
+from archplace.search.placement.prices import BoolArray, FloatArray, IntArray
 from archplace.search.placement.training import BestPlacement, ChainSeconds, lay_out
-
-ROUNDING = 1.0 - 1e-12
-"""Factor on bounds that are sums in another order than the step times: rounding must not skip an optimum or a tie."""
-
-_CLOSE = 1e-6
-"""Distance of a crossing from a whole number below which its neighbours are tried."""
 
 _BLOCK = 512
 """Architectures at a time: their arrays over the blocks of a first stage stay in a core's cache."""
@@ -78,7 +73,7 @@ class Placements:
                 2 * degrees.transfer_s,
                 float(self.seconds.last_s[row]) + degrees.transfer_s,
                 self.table.pipelines[pipeline].caps,
-                self.table.n_blocks,
+                self.table.caps.n_blocks,
             ),
             load_s=load,
             sync_s=float(self.sync_s[row]),
@@ -116,45 +111,16 @@ def best_placements(
 def _balanced_s(table: PipelineTable, seconds: ChainSeconds[FloatArray], ways: IntArray) -> FloatArray:
     """Return the seconds of each architecture on the pipeline of the way beside it, balanced and not synchronised."""
     rows = table.row_of_way[ways]
-    whole = seconds.first_s + seconds.block_s * table.n_blocks + seconds.last_s
+    whole = seconds.first_s + seconds.block_s * table.caps.n_blocks + seconds.last_s
     ends = np.maximum(seconds.first_s, seconds.last_s)
-    balanced: FloatArray = np.maximum(ends, whole / table.stages[rows]) * table.least_slots[rows]
+    balanced: FloatArray = np.maximum(ends, whole / table.stages[rows]) * table.pipeline_slots[rows]
     return balanced
-
-
-def row_bounds_s(table: PipelineTable, seconds: ChainSeconds[FloatArray]) -> FloatArray:
-    """Return lower bounds of the step seconds, ``(n_archs, n_rows)``; as reals: multiply by ``ROUNDING`` to compare."""
-    first, block, last = seconds.first_s[:, None], seconds.block_s[:, None], seconds.last_s[:, None]
-    transfer, stages = table.transfer_s, table.stages
-    load = (first + block * table.n_blocks + last + 2 * transfer * (stages - 1)) / stages
-    np.maximum(load, np.maximum(first, last) + transfer, out=load)
-    fullest = np.minimum(np.minimum(first, last) + transfer, table.middle_s) + block * table.even
-    np.maximum(load, fullest, out=load)
-    least: FloatArray = np.full(load.shape, np.inf)
-    for slots, sync_s in zip(table.line_slots, table.line_sync_s, strict=True):
-        np.minimum(least, load * slots + sync_s, out=least)
-    least += seconds.optimizer_s_per_parameter[:, None] * table.least_parameters
-    return least
 
 
 def _search(found: Placements) -> None:
     """Improve ``found`` until no pipeline can be better on any of its architectures."""
-    table = found.table
-    rows = np.arange(len(table.stages))
-    archs = np.arange(len(found.step_s))
-    bounds = ROUNDING * row_bounds_s(table, found.seconds)
-    while True:
-        able = (bounds <= found.step_s[archs, None]) & (bounds < np.inf)
-        keep, rows_kept = able.any(axis=1), able.any(axis=0)
-        if not keep.all():
-            archs, bounds = archs[keep], bounds[keep]
-        if not rows_kept.all():
-            rows, bounds = rows[rows_kept], bounds[:, rows_kept]
-        if not len(archs):
-            return
-        chosen = bounds.argmin(axis=1)
-        bounds[np.arange(len(archs)), chosen] = np.inf
-        _try(found, archs, rows[chosen])
+    for archs, rows in RowBounds(found.table, found.seconds).rounds(found.step_s):
+        _try(found, archs, rows)
 
 
 def _try(found: Placements, archs: IntArray, rows: IntArray) -> None:
@@ -164,16 +130,16 @@ def _try(found: Placements, archs: IntArray, rows: IntArray) -> None:
     if single.any():
         alone = archs[single]
         seconds = found.seconds.take(alone)
-        load = (seconds.first_s + seconds.block_s * table.n_blocks) + seconds.last_s
-        whole = table.first_parameters + table.block_parameters * table.n_blocks + table.last_parameters
-        _try_ways(found, alone, rows[single], load[:, None], np.array([table.n_blocks]), np.array([whole]))
+        load = (seconds.first_s + seconds.block_s * table.caps.n_blocks) + seconds.last_s
+        whole = table.first_parameters + table.block_parameters * table.caps.n_blocks + table.last_parameters
+        _try_ways(found, alone, rows[single], load[:, None], np.array([table.caps.n_blocks]), np.array([whole]))
         archs, rows = archs[~single], rows[~single]
     if len(archs):
         seconds = found.seconds.take(archs)
-        blocks = np.arange(int(table.first_cap[rows].max()) + 1)
+        blocks = np.arange(int(table.caps.first[rows].max()) + 1)
         load = (seconds.first_s + table.transfer_s[rows])[:, None] + seconds.block_s[:, None] * blocks
-        np.maximum(load, _others_s(table, seconds, rows, table.n_blocks - blocks), out=load)
-        load[blocks > table.first_cap[rows][:, None]] = np.inf
+        np.maximum(load, _others_s(table, seconds, rows, table.caps.n_blocks - blocks), out=load)
+        load[blocks > table.caps.first[rows][:, None]] = np.inf
         parameters = table.first_parameters + table.block_parameters * blocks.astype(np.float64)
         _try_ways(found, archs, rows, load, blocks, parameters)
 
@@ -183,17 +149,14 @@ def _others_s(table: PipelineTable, seconds: ChainSeconds[FloatArray], rows: Int
 
     Infinite where they cannot. ``held`` falls by one from entry to entry, from ``n_blocks`` on.
     """
-    n_blocks = table.n_blocks
+    caps = table.caps
+    n_blocks = caps.n_blocks
     transfer, block = table.transfer_s[rows], seconds.block_s
     last = seconds.last_s + transfer
-    has_middle = table.stages[rows] > 2
-    middle = np.where(has_middle, table.middle_s[rows], 0.0)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        over_last = (middle - last) / block
-    # Without block time any cut is as good as another.
-    over_last = np.clip(np.nan_to_num(over_last), -2.0 * n_blocks - 2.0, 2.0 * n_blocks + 2.0)
+    middle = 2 * transfer * caps.least_level[rows]
+    over_last = crossing(middle, last, block, n_blocks)
     ahead = np.floor(over_last).astype(np.int64)
-    taken, last_cap = table.taken[rows], table.last_cap[rows][:, None]
+    taken, last_cap = caps.taken[rows], caps.last[rows][:, None]
     # Below the load of level K the stages have a place for so many blocks; the least level with enough is counted.
     room = np.minimum(taken + np.clip(np.arange(n_blocks + 1) + ahead[:, None], 0, last_cap), n_blocks + 1)
     width = n_blocks + 2
@@ -202,18 +165,14 @@ def _others_s(table: PipelineTable, seconds: ChainSeconds[FloatArray], rows: Int
     level = np.zeros((len(rows), len(held)), dtype=np.int64)
     inner = held[held > 0]
     level[:, : len(inner)] = without[:, inner - 1]
-    least_level = has_middle.astype(np.int64)[:, None]
-    most_level = table.middle_cap[rows][:, None]
-    near = bool((np.abs(over_last - np.rint(over_last)) < _CLOSE).any())
     least: FloatArray = np.full(level.shape, np.inf)
-    start = (np.arange(len(rows)) * (n_blocks + 1))[:, None]
-    for offset in range(-2, 2) if near else range(-1, 1):
-        nearby = np.minimum(np.maximum(level + offset, least_level), most_level)
-        rest = np.maximum(held - taken.ravel()[start + nearby], 0)
+    for offset in range(-2, 2) if is_close(over_last).any() else range(-1, 1):
+        nearby = np.clip(level + offset, caps.least_level[rows][:, None], caps.most_level[rows][:, None])
+        rest = np.maximum(held - caps.taken_at(rows[:, None], nearby), 0)
         load = np.maximum(middle[:, None] + block[:, None] * nearby, last[:, None] + block[:, None] * rest)
         load[rest > last_cap] = np.inf
         np.minimum(least, load, out=least)
-    least[held < taken[:, 1:2]] = np.inf
+    least[held < taken[:, 1:2] * caps.least_level[rows][:, None]] = np.inf
     return least
 
 
@@ -255,9 +214,9 @@ def _try_ways(
         found.first_blocks[to] = blocks[at]
 
 
-def _is_better(found: Placements, archs: IntArray, step_s: FloatArray, way: IntArray) -> NDArray[np.bool_]:
+def _is_better(found: Placements, archs: IntArray, step_s: FloatArray, way: IntArray) -> BoolArray:
     """Return which of the step times found with ``way`` replace what was found before."""
-    better: NDArray[np.bool_] = step_s < found.step_s[archs]
+    better: BoolArray = step_s < found.step_s[archs]
     tie = np.flatnonzero((step_s == found.step_s[archs]) & (found.way[archs] >= 0))
     if len(tie):
         seconds = found.seconds.take(archs[tie])

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,7 +94,7 @@ def check(space: OptionSpace, row: Row, placement: BestPlacement) -> None:
 
 numbers = st.one_of(
     st.integers(0, 8).map(float),
-    st.floats(0.0, 12.0),
+    st.floats(0.0, 12.0, allow_subnormal=False),
     st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.7, 1.1, 3.3, 1e-17, 1e-9, 1e6]),
 )
 chain_rows = st.tuples(numbers, numbers, numbers, st.sampled_from([0.0, 0.0, 0.1, 1.0, 3.0]) | numbers)
@@ -101,15 +102,20 @@ chain_rows = st.tuples(numbers, numbers, numbers, st.sampled_from([0.0, 0.0, 0.1
 
 @st.composite
 def spaces(draw: st.DrawFn) -> OptionSpace:
-    """Small chains, with pipelines of any caps that leave room for the blocks and any ways to replicate them."""
+    """Small chains, with pipelines of any caps that leave room for the blocks and any ways to replicate them.
+
+    Few numbers of stages and transfer times, so that pipelines compete that differ in their caps and slots only.
+    """
     n_blocks = draw(st.integers(1, 6))
+    all_stages = draw(st.lists(st.integers(1, min(5, n_blocks + 2)), min_size=1, max_size=2))
+    all_transfers = draw(st.lists(numbers, min_size=1, max_size=2))
     pipelines = []
     for serial in range(draw(st.integers(1, 4))):
-        stages = draw(st.integers(1, min(5, n_blocks + 2)))
+        stages = draw(st.sampled_from(all_stages))
         caps = tuple(draw(st.lists(st.integers(0, n_blocks) | st.just(n_blocks), min_size=stages, max_size=stages)))
         if next(layouts(n_blocks, caps), None) is None:
             caps = (n_blocks,) * stages
-        transfers = draw(st.lists(numbers, min_size=1, max_size=2)) if stages > 1 else [0.0]
+        transfers = all_transfers if stages > 1 else [0.0]
         microbatches = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
         degrees = tuple(
             Degrees(
@@ -155,6 +161,42 @@ def test_the_best_placement_is_the_best_of_all_to_the_last_bit(
         assert placement.degrees == space.pipelines[int(pipeline)].degrees[int(way)]
         assert placement.blocks[0] == first_blocks
         check(space, row, placement)
+
+
+@settings(max_examples=150, deadline=None)
+@given(spaces(), st.lists(chain_rows, min_size=1, max_size=6), st.floats(1.0, 3.0))
+def test_no_bound_exceeds_what_it_bounds_by_even_one_ulp(space: OptionSpace, rows: list[Row], slower: float) -> None:
+    seconds = seconds_of(rows)
+    bounds = space.bound_s(seconds)
+    found = space.best_of(seconds)
+    assert (space.balanced_bound_s(seconds) <= bounds).all()
+    assert (bounds <= found.step_s).all()
+    # Bounds of fewer seconds bound the placements of more.
+    assert (bounds <= space.best_of(seconds_of([(a * slower, b * slower, c, d) for a, b, c, d in rows])).step_s).all()
+    # An architecture's result does not depend on its company.
+    alone = [seconds_of([row]) for row in rows]
+    assert bounds.tolist() == [float(space.bound_s(one)[0]) for one in alone]
+    assert [found.at(i) for i in range(len(rows))] == [space.best_of(one).at(0) for one in alone]
+
+
+def test_bounds_by_hand() -> None:
+    """4 blocks of 2 s, embedding 1 s, head 3 s on 2 stages, 3 microbatches on a replica: 12 s in all, 4 slots.
+
+    Balanced: (12 / 2) · 4 = 24 s. With transfers of 1 s the best cut is 1 + 1 + 2·2 = 6 s and 3 + 1 + 2·2 = 8 s: 32 s.
+    The first stage's gradients take 0.5 s and its embedding's optimizer step 5 · 0.1 s.
+    """
+    way = Degrees(stages=2, replicas=2, microbatches=3, transfer_s=1.0, sync_s_per_byte=0.05, sync_latency_s=0.0)
+    space = space_of([Pipeline(caps=(4, 4), degrees=(way,))], 4, (5, 100, 5))
+    seconds = seconds_of([(1.0, 2.0, 3.0, 0.1)])
+    assert space.balanced_bound_s(seconds)[0] == pytest.approx(24.5)
+    assert space.bound_s(seconds)[0] == pytest.approx(32.0 + 0.5 + 0.5)
+
+
+def test_bounds_without_a_pipeline_are_infinite() -> None:
+    space = space_of([], 4, (1, 1, 1))
+    seconds = seconds_of([(1.0, 2.0, 3.0, 0.1)])
+    assert space.bound_s(seconds).tolist() == space.balanced_bound_s(seconds).tolist() == [np.inf]
+    assert space.best_of(seconds).at(0) is None
 
 
 def greedy_s(row: Row, caps: tuple[int, ...], transfer_s: float, n_blocks: int, first_blocks: int) -> float:
