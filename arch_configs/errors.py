@@ -6,6 +6,7 @@
     ├── ConfigError       a file or a value that the user gave is wrong      exit 2
     ├── InfeasibleError   the whole question has no answer                   exit 3
     └── StoreError        a run folder cannot be used as it is               exit 2
+        └── StoppedError  the run had to stop; what is finished is stored    exit 4
 
 Infeasible *points* are results with a reason, never exceptions.
 """
@@ -66,3 +67,9 @@ class StoreError(ArchplaceError):
     """A run folder belongs to other inputs, another version, or is damaged; the text says how to go on."""
 
     exit_code = EXIT_USAGE
+
+
+class StoppedError(StoreError):
+    """A run could not write any more (a full disk, say): what it had finished before is stored."""
+
+    exit_code = EXIT_PARTIAL

@@ -1,116 +1,89 @@
 """Explore a design space: bounds for every architecture, exact evaluation where a bound could still enter the front.
 
-The result is the front of the whole space. An architecture is left out only when the most optimistic figures it could
-have are dominated by a point that was evaluated exactly; which point that was is recorded.
+The result is the front of the whole space. An architecture is left out only when the most optimistic values it could
+have are dominated by a point that was evaluated exactly. Bounds come in tiers: cheap ones for all, tighter ones for
+what these leave open, exact evaluation for what could still be best. Each step depends on nothing but the inputs and
+what earlier steps gave, so that a journal of the steps' answers lets an interrupted exploration go on and end the same.
 """
 
-import re
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
-from archplace.costmodel import Pricer
+from archplace.arch_configs.technology import Technology
+from archplace.search.engine import Engine, LocalEngine
+from archplace.search.evaluator import BoundBlock, Evaluator
+from archplace.search.objectives import Objectives
+from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Progress, Record
 from archplace.search.pareto import dominated_by, front_mask
-from archplace.search.pool import SchedulePool
-from archplace.search.schedule import ScheduleCache, ScheduleProblem
-from archplace.search.workload_search import Choices, WorkloadResult, WorkloadSearch
+from archplace.search.schedule import ScheduleCache
+from archplace.search.workload_search import Choices
 from archplace.workloads import Workload
 
 SOLVER_LIMIT_S = 0.2
 """Deterministic time that a schedule gets whose bound and list schedule do not meet."""
 
-NO_OPTION = "no placement option fits"
+BLOCK = 16384
+"""Architectures bounded at a time: memory grows with them times operators, and times placement options."""
 
 REFINED_AT_ONCE = 32
-"""Points whose schedules are solved before the front is renewed: what is stored survives, what is beaten is skipped."""
+"""Architectures whose schedules are solved before the front is renewed: what is stored survives, what is beaten is
+skipped."""
+
+SEED_ROUNDS = 2
+"""Rounds of evaluation by the first bounds alone, so that the dearer bounds need not be computed for what these beat."""
+
+PROMISING_AT_ONCE = 128
+"""Architectures evaluated before the front is renewed, where there are more than two objectives."""
+
+OPTION_BYTES = 1 << 29
+"""Memory for bounds of placement options; what does not fit is computed again when its architecture is evaluated."""
+
+Indices = NDArray[np.int64]
 
 
-class Fate(IntEnum):
-    """What became of an architecture."""
+class Journal(Protocol):
+    """What is kept of an exploration while it runs, so that another process can go on with it."""
 
-    OPEN = 0
-    """Not decided yet: only in a run that was stopped."""
-    FRONT = 1
-    DOMINATED = 2
-    """Evaluated exactly; another point is better."""
-    PRUNED = 3
-    """Not evaluated: its bound is dominated by a point that was."""
-    INFEASIBLE = 4
+    def bounds(self, kind: Bound, number: int) -> BoundBlock | None:
+        """Return the bounds of the block ``number``, or None where it was not finished."""
 
+    def keep_bounds(self, kind: Bound, number: int, block: BoundBlock, progress: Progress) -> None:
+        """Keep the bounds of a block."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
-    """One architecture, evaluated exactly."""
+    def record(self, architecture: int, *, solved: bool) -> Record | None:
+        """Return what evaluating an architecture gave, or None where it was not finished."""
 
-    architecture: int
-    """Index in the enumeration."""
-    results: tuple[WorkloadResult, ...]
-    """One per workload of the run."""
-    seconds_per_sample: float
-    """Geometric mean over the workloads of step seconds / global batch: what the search minimises."""
-    lower_seconds_per_sample: float
-    """The same of the lower step seconds."""
+    def keep_records(self, records: Sequence[Record], *, solved: bool) -> None:
+        """Keep what evaluating architectures gave."""
 
-    @property
-    def proven(self) -> bool:
-        """Whether nothing faster exists on this architecture."""
-        return all(result.proven for result in self.results)
+    def show(self, progress: Progress) -> None:
+        """Hear how far the exploration is."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """Fates of all architectures and the points that were evaluated."""
+class NoJournal:
+    """Keeps nothing."""
 
-    fate: NDArray[np.int8]
-    """(n_archs,) codes of :class:`Fate`."""
-    bound_seconds_per_sample: FloatArray
-    """(n_archs,) lower bound of the objective."""
-    by: NDArray[np.int64]
-    """(n_archs,) the evaluated architecture that dominates this one (or its bound); −1 for none."""
-    points: dict[int, Evaluated] = field(default_factory=dict)
-    reasons: dict[int, str] = field(default_factory=dict)
-    """Why an architecture is infeasible, where it is the architecture's doing."""
-    option_reasons: dict[str, str] = field(default_factory=dict)
-    """Why a placement option is infeasible on every architecture: option to reason."""
+    def bounds(self, kind: Bound, number: int) -> BoundBlock | None:
+        """Return None."""
+        return None
 
-    def main_reason(self) -> str | None:
-        """Return the most frequent reason for infeasibility, with the numbers of one case; None where there is none.
+    def keep_bounds(self, kind: Bound, number: int, block: BoundBlock, progress: Progress) -> None:
+        """Keep nothing."""
 
-        Reasons of single architectures count before those of placement options, unless no option fits at all.
-        """
-        own = [text for text in self.reasons.values() if NO_OPTION not in text]
-        texts = own or list(self.option_reasons.values()) or list(self.reasons.values())
-        if not texts:
-            return None
-        kinds = Counter(re.sub(r"[\d.,]+", "#", text) for text in texts)
-        (kind, _), *_ = kinds.most_common(1)
-        return next(text for text in texts if re.sub(r"[\d.,]+", "#", text) == kind)
+    def record(self, architecture: int, *, solved: bool) -> Record | None:
+        """Return None."""
+        return None
 
-    @property
-    def front(self) -> list[Evaluated]:
-        """The points on the front, smallest objective (fastest) first."""
-        ids = [int(i) for i in np.flatnonzero(self.fate == Fate.FRONT)]
-        return sorted((self.points[i] for i in ids), key=lambda p: (p.seconds_per_sample, p.architecture))
+    def keep_records(self, records: Sequence[Record], *, solved: bool) -> None:
+        """Keep nothing."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far an exploration is."""
-
-    decided: int
-    total: int
-    evaluated: int
-    front: int
-    best_samples_per_s: float
-    smallest_area_mm2: float
-    unproven: int
-    """Evaluated points whose schedules are still to be closed, because their best case could be on the front."""
+    def show(self, progress: Progress) -> None:
+        """Tell nobody."""
 
 
 class Exploration:
@@ -118,206 +91,320 @@ class Exploration:
 
     def __init__(
         self,
+        evaluator: Evaluator,
+        *,
+        engine: Engine | None = None,
+        cache: ScheduleCache | None = None,
+        jobs: int | None = None,
+        tolerance: float = 0.0,
+        members: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Prepare.
+
+        ``engine`` answers what is asked of the evaluator, by default this process, with ``jobs`` processes that solve
+        schedules. With ``tolerance`` ε an architecture is also left out when a point is at most 1 + ε times its bound
+        in all objectives that depend on placement, and no schedule is solved that can gain less. ``members`` (n_archs,)
+        are the architectures explored; the others stay open.
+        """
+        self.evaluator = evaluator
+        self.cache = cache if cache is not None else ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
+        self._engine = engine if engine is not None else LocalEngine(evaluator, self.cache, jobs=jobs)
+        self._slack = np.where(evaluator.objectives.depend_on_time, 1 + tolerance, 1.0)
+        self._tolerance = tolerance
+        count = len(evaluator.architectures)
+        self._members = np.ones(count, dtype=np.bool_) if members is None else members
+        self._tried: set[int] = set()
+        self._options: dict[int, tuple[FloatArray, ...]] = {}
+        self._option_bytes = 0
+        self._phase = "bounds"
+        self.outcome = Outcome(
+            objectives=evaluator.objectives,
+            fate=np.zeros(count, dtype=np.int8),
+            bound=np.full((count, len(evaluator.objectives)), np.inf),
+            bound_kind=np.zeros(count, dtype=np.int8),
+            reasons=evaluator.no_reasons(),
+            option_reasons=evaluator.option_reasons,
+            references_s=evaluator.references_s,
+        )
+
+    @classmethod
+    def of(
+        cls,
         architectures: Architectures,
         workloads: Sequence[Workload],
         cluster: Cluster,
         choices: Choices,
         *,
+        objectives: Sequence[str] = ("throughput", "area"),
+        technology: Technology | None = None,
+        references_s: tuple[float, ...] = (),
         cache: ScheduleCache | None = None,
         jobs: int | None = None,
-    ) -> None:
-        self.architectures = architectures
-        self._choices = choices
-        self._max_step_s = np.inf if choices.max_step_s is None else choices.max_step_s
-        self.cache = cache if cache is not None else ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
-        self._jobs = jobs
-        self._tried: set[int] = set()
-        pricer = Pricer(architectures, cluster)
-        self.searches = [WorkloadSearch(workload, architectures, pricer, cluster, choices) for workload in workloads]
-        count = len(architectures)
-        self.outcome = Outcome(
-            fate=np.zeros(count, dtype=np.int8),
-            bound_seconds_per_sample=np.full(count, np.inf),
-            by=np.full(count, -1, dtype=np.int64),
+    ) -> "Exploration":
+        """Return the exploration of ``architectures`` in this process."""
+        evaluator = Evaluator(
+            architectures=architectures,
+            workloads=workloads,
+            cluster=cluster,
+            choices=choices,
+            objectives=Objectives.of(objectives),
+            technology=technology,
+            references_s=references_s,
         )
+        return cls(evaluator, cache=cache, jobs=jobs)
 
-    def bound(self) -> None:
-        """Bound every architecture, and sort out those that no option or budget allows."""
-        logs = []
-        for search in self.searches:
-            search.compute_bounds()
-            prefix = f"{search.workload.name}: " if len(self.searches) > 1 else ""
-            self.outcome.option_reasons.update({prefix + key: text for key, text in search.reasons.items()})
-            step = search.bound_s.min(axis=0, initial=np.inf)
-            for i in np.flatnonzero(~np.isfinite(step)).tolist():
-                self.outcome.reasons.setdefault(i, f"{search.workload.name}: {NO_OPTION}")
-            late = np.isfinite(step) & (step > self._max_step_s)
-            for i in np.flatnonzero(late).tolist():
-                self.outcome.reasons.setdefault(
-                    i, f"step time is at least {step[i]:.4g} s, the budget is {self._max_step_s:.4g} s"
-                )
-            with np.errstate(divide="ignore"):
-                logs.append(np.log(step / search.workload.global_batch))
-        self.outcome.bound_seconds_per_sample = np.exp(np.mean(logs, axis=0))
-        area, most = self.architectures.area_mm2, self._choices.max_area_mm2
-        if most is not None:
-            for i in np.flatnonzero(area > most).tolist():
-                self.outcome.reasons.setdefault(i, f"area {area[i]:.1f} mm² exceeds the budget of {most:.1f} mm²")
-        self.outcome.fate[list(self.outcome.reasons)] = Fate.INFEASIBLE
+    def run(self, journal: Journal | None = None) -> Outcome:
+        """Explore until every architecture has its fate.
 
-    def run(
-        self, *, stored: Sequence[Evaluated] = (), on_points: Callable[[list[Evaluated], Progress], None] | None = None
-    ) -> Outcome:
-        """Evaluate until every architecture has its fate; ``on_points`` hears of every batch as it is done.
-
-        ``stored`` are points of an earlier, interrupted run of the same inputs. Each batch is the front of the bounds
-        of what is still open: the architectures that could be best. Schedules are first bracketed; a solver closes the
-        brackets of those points that are not beaten whatever their schedules are.
+        ``journal`` hears of every step's answer, and gives the answers that an interrupted run has left.
         """
-        self._admit(list(stored))
-        while len(batch := self._promising()):
-            self._take(self._evaluate(batch), on_points)
-        tried = self._tried
-        with SchedulePool(self.cache, jobs=self._jobs) as pool:
-            while len(batch := self._undecided()[:REFINED_AT_ONCE]):
-                tried.update(batch.tolist())
-                pool.fill([problem for i in batch.tolist() for problem in self._open_problems(i)])
-                self._take([point for i in batch.tolist() for point in self._refine(i)], on_points)
+        keep = journal if journal is not None else NoJournal()
+        with self._engine:
+            self._bound_all(keep)
+            self._phase = "evaluation"
+            blocks = 0
+            for _ in range(SEED_ROUNDS):
+                batch = self._promising()
+                blocks = self._tighten(batch, blocks, keep)
+                self._evaluate(batch[self.outcome.fate[batch] == Fate.OPEN], keep, solve=False)
+            self._tighten(self._open(), blocks, keep)
+            while len(batch := self._promising()):
+                self._evaluate(batch, keep, solve=False)
+            self._phase = "schedules"
+            while len(batch := self._undecided()):
+                self._tried.update(batch.tolist())
+                self._evaluate(batch, keep, solve=True)
+        self._finish()
+        keep.show(self.progress())
         return self.outcome
 
-    def _open_problems(self, architecture: int) -> list[ScheduleProblem]:
-        results = self.outcome.points[architecture].results
-        return [
-            problem
-            for search, result in zip(self.searches, results, strict=True)
-            for problem in search.open_problems(architecture, result.placement.step_s)
-        ]
+    def _open(self) -> Indices:
+        return np.flatnonzero((self.outcome.fate == Fate.OPEN) & self._members)
 
-    def _take(self, points: list[Evaluated], on_points: Callable[[list[Evaluated], Progress], None] | None) -> None:
-        self._admit(points)
-        if on_points is not None:
-            on_points(points, self.progress())
+    def _bound_all(self, journal: Journal) -> None:
+        """Bound every architecture by work alone, and sort out those that no option or budget allows."""
+        members = np.flatnonzero(self._members)
+        blocks = [members[start : start + BLOCK] for start in range(0, len(members), BLOCK)]
+        for number, indices in enumerate(blocks):
+            block = self._bounds(indices, Bound.WORK, number, journal)
+            self._note_bounds(indices, block, Bound.WORK)
 
-    def _promising(self) -> NDArray[np.int64]:
-        """Return the front of the bounds of what is open."""
-        still_open = np.flatnonzero(self.outcome.fate == Fate.OPEN)
-        bounds = self._objectives(still_open, self.outcome.bound_seconds_per_sample[still_open])
-        return still_open[front_mask(bounds)]
+    def _bounds(self, indices: Indices, kind: Bound, number: int, journal: Journal) -> BoundBlock:
+        block = journal.bounds(kind, number)
+        if block is None or len(block.values) != len(indices):
+            block = self._engine.bounds(indices, kind)
+            if kind is Bound.WORK:
+                journal.keep_bounds(kind, number, block, self.progress())
+        return block
 
-    def _undecided(self) -> NDArray[np.int64]:
-        """Return the front of the best cases of what is unproven: closing its brackets may settle the others."""
-        ids = self._unproven()
-        best = self._objectives(ids, np.array([self.outcome.points[i].lower_seconds_per_sample for i in ids.tolist()]))
-        return ids[front_mask(best)]
+    def _note_bounds(self, indices: Indices, block: BoundBlock, kind: Bound) -> None:
+        outcome = self.outcome
+        # A tighter bound is never below a looser one but for rounding.
+        outcome.bound[indices] = np.maximum(
+            block.values, np.where(np.isfinite(outcome.bound[indices]), outcome.bound[indices], 0.0)
+        )
+        outcome.bound_kind[indices] = kind
+        refused = block.code >= 0
+        outcome.reasons.code[indices] = block.code
+        outcome.reasons.amount[indices] = block.amount
+        outcome.fate[indices[refused]] = Fate.INFEASIBLE
 
-    def _unproven(self) -> NDArray[np.int64]:
-        """Return evaluated points that are not proven and whose best case no point of the front dominates."""
-        points = [p for p in self.outcome.points.values() if not p.proven and p.architecture not in self._tried]
+    def _tighten(self, indices: Indices, number: int, journal: Journal) -> int:
+        """Compute the tighter bounds of those of ``indices`` that lack them, in blocks, and prune what they beat.
+
+        Blocks are numbered from ``number``; returns the next number.
+        """
+        indices = indices[self.outcome.bound_kind[indices] < Bound.SCHEDULE]
+        for start in range(0, len(indices), BLOCK):
+            some = indices[start : start + BLOCK]
+            block = journal.bounds(Bound.SCHEDULE, number)
+            known = block is not None and len(block.values) == len(some)
+            if block is None or not known:
+                block = self._engine.bounds(some, Bound.SCHEDULE)
+            self._note_bounds(some, block, Bound.SCHEDULE)
+            self._prune(some)
+            left = np.flatnonzero(self.outcome.fate[some] == Fate.OPEN)
+            self._keep_options(some[left], block.options if known else block.take(left).options)
+            if not known:
+                # The options' bounds are kept of those architectures alone that may be evaluated.
+                options = block.take(left).options
+                journal.keep_bounds(
+                    Bound.SCHEDULE,
+                    number,
+                    BoundBlock(values=block.values, code=block.code, amount=block.amount, options=options),
+                    self.progress(),
+                )
+            number += 1
+        return number
+
+    def _keep_options(self, indices: Indices, options: tuple[FloatArray, ...]) -> None:
+        for row, i in enumerate(indices.tolist()):
+            if self._option_bytes > OPTION_BYTES:
+                return
+            own = tuple(one[:, row].copy() for one in options)
+            self._options[i] = own
+            self._option_bytes += sum(one.nbytes for one in own)
+
+    def _options_of(self, indices: Indices) -> tuple[FloatArray, ...]:
+        """Return the bounds of the options of some architectures, or nothing where they are not known of all."""
+        if len(indices) == 0 or any(i not in self._options for i in indices.tolist()):
+            return ()
+        own = [self._options[i] for i in indices.tolist()]
+        return tuple(np.stack(columns, axis=1) for columns in zip(*own, strict=True))
+
+    def _evaluate(self, batch: Indices, journal: Journal, *, solve: bool) -> None:
+        """Evaluate some architectures, as far as the journal does not know them, and renew the front."""
+        records = {i: journal.record(i, solved=solve) for i in batch.tolist()}
+        new = np.array([i for i in batch.tolist() if records[i] is None], dtype=np.int64)
+
+        def keep(done: Sequence[Record]) -> None:
+            records.update({record.architecture: record for record in done})
+            journal.keep_records(done, solved=solve)
+
+        if len(new):
+            self._engine.evaluate(new, self._options_of(new), solve=solve, keep=keep)
+        self._admit([record for record in records.values() if record is not None])
+        journal.show(self.progress())
+
+    def _admit(self, records: Sequence[Record]) -> None:
+        """Take in what was evaluated: renew the front and prune what it dominates."""
+        outcome = self.outcome
+        renewed = {record.architecture for record in records}
+        for record in records:
+            outcome.records[record.architecture] = record
+            outcome.fate[record.architecture] = Fate.DOMINATED if record.points else Fate.INFEASIBLE
+            self._option_bytes -= sum(one.nbytes for one in self._options.get(record.architecture, ()))
+            if not record.points or all(point.proven for point in record.points):
+                self._options.pop(record.architecture, None)
+            if record.reason is not None:
+                outcome.reasons.own[record.architecture] = record.reason
+        candidates = [point for point in outcome.front if point.architecture not in renewed]
+        candidates += [point for record in records for point in record.points]
+        mask = front_mask(np.array([point.values for point in candidates]).reshape(-1, len(outcome.objectives)))
+        for point in outcome.front:
+            outcome.fate[point.architecture] = Fate.DOMINATED
+        outcome.set_front([point for point, on_front in zip(candidates, mask.tolist(), strict=True) if on_front])
+        for point in outcome.front:
+            outcome.fate[point.architecture] = Fate.FRONT
+        self._prune(self._open(), new=renewed)
+
+    def _prune(self, indices: Indices, new: set[int] | None = None) -> None:
+        """Prune those of the open ``indices`` whose bounds a point of the front dominates (one of ``new``, if given)."""
+        indices = indices[self.outcome.fate[indices] == Fate.OPEN]
+        front = self.outcome.front
+        if new is not None and len(self.outcome.objectives) > 2:
+            # Earlier points have been compared with these bounds already.
+            front = [point for point in front if point.architecture in new]
+        beaten = self._beaten(self.outcome.bound[indices], front)
+        self.outcome.fate[indices[beaten]] = Fate.PRUNED
+
+    def _beaten(self, lowest: FloatArray, front: Sequence[Evaluated]) -> NDArray[np.bool_]:
+        """Return which best cases (n, n_objectives) a point of ``front`` dominates, or comes near enough."""
+        values = np.array([point.values for point in front]).reshape(-1, lowest.shape[1])
+        beaten: NDArray[np.bool_] = dominated_by(lowest * self._slack, values) >= 0
+        return beaten
+
+    def _promising(self) -> Indices:
+        """Return open architectures that are nowhere beaten by the bounds of other open ones: all, or some of many."""
+        still_open = self._open()
+        return still_open[_foremost(self.outcome.bound[still_open])]
+
+    def _undecided(self) -> Indices:
+        """Return architectures with unproven points whose best cases are on the front of all such best cases."""
+        points = self._unproven()
         if not points:
             return np.empty(0, dtype=np.int64)
-        ids = np.array(sorted(point.architecture for point in points), dtype=np.int64)
-        best = self._objectives(ids, np.array([self.outcome.points[i].lower_seconds_per_sample for i in ids.tolist()]))
-        front = np.flatnonzero(self.outcome.fate == Fate.FRONT)
-        values = self._objectives(front, np.array([self.outcome.points[i].seconds_per_sample for i in front.tolist()]))
-        return ids[dominated_by(best, values) < 0]
+        foremost = _foremost(np.array([point.best_case for point in points]))
+        found = dict.fromkeys(points[i].architecture for i in foremost.tolist())
+        return np.array(list(found)[:REFINED_AT_ONCE], dtype=np.int64)
 
-    def reevaluate(self, indices: NDArray[np.int64], *, refined: Sequence[int]) -> dict[int, Evaluated]:
-        """Return the points of chosen architectures, admitting none; schedules are solved for those in ``refined``."""
-        if len(indices) == 0:
-            return {}
-        found = {point.architecture: point for point in self._evaluate(indices)}
-        open_ = [i for i in refined if i in found and not found[i].proven]
-        with SchedulePool(self.cache, jobs=self._jobs) as pool:
-            for search, at in ((search, k) for k, search in enumerate(self.searches)):
-                pool.fill(
-                    [
-                        problem
-                        for i in open_
-                        for problem in search.open_problems(i, found[i].results[at].placement.step_s)
-                    ]
-                )
-        found.update({point.architecture: point for i in open_ for point in self._refine(i)})
-        return found
+    def _unproven(self) -> list[Evaluated]:
+        """Return evaluated points that are not proven and whose best case no point of the front dominates."""
+        points = [p for p in self.outcome.points if not p.proven and p.architecture not in self._tried]
+        if not points:
+            return []
+        beaten = self._beaten(np.array([point.best_case for point in points]), self.outcome.front)
+        near = np.array([self._near(point) for point in points])
+        return [point for point, skip in zip(points, (beaten | near).tolist(), strict=True) if not skip]
+
+    def _near(self, point: Evaluated) -> bool:
+        """Return whether closing a point's schedules can gain no more than the tolerance."""
+        values, best_case = np.array(point.values), np.array(point.best_case)
+        return self._tolerance > 0 and bool((values <= best_case * self._slack).all())
 
     def progress(self) -> Progress:
         """Return how far the exploration is."""
         outcome = self.outcome
-        front = outcome.front
+        values = np.array([point.values for point in outcome.front]).reshape(-1, len(outcome.objectives))
+        best = values.min(axis=0, initial=np.inf)
+        fates = np.bincount(outcome.fate[self._members], minlength=len(Fate))
         return Progress(
-            decided=int((outcome.fate != Fate.OPEN).sum()),
-            total=len(outcome.fate),
-            evaluated=len(outcome.points),
-            front=len(front),
-            best_samples_per_s=1 / front[0].seconds_per_sample if front else 0.0,
-            smallest_area_mm2=float(min((self.architectures.area_mm2[p.architecture] for p in front), default=np.nan)),
-            unproven=len(self._unproven()),
+            phase=self._phase,
+            decided=int(self._members.sum() - fates[Fate.OPEN]),
+            total=int(self._members.sum()),
+            evaluated=len(outcome.records),
+            front=len(outcome.front),
+            best=tuple(float(value) if np.isfinite(value) else float("nan") for value in best),
+            fates=tuple(fates.tolist()),
+            unproven=len({point.architecture for point in self._unproven()}) if self._phase != "bounds" else 0,
         )
 
-    def _objectives(self, indices: NDArray[np.int64], seconds_per_sample: FloatArray) -> FloatArray:
-        return np.column_stack((seconds_per_sample, self.architectures.area_mm2[indices]))
-
-    def _evaluate(self, batch: NDArray[np.int64]) -> list[Evaluated]:
-        columns = [search.evaluate(batch) for search in self.searches]
-        points = []
-        for row, architecture in enumerate(batch.tolist()):
-            results = [column[row] for column in columns]
-            point = None if self._within_budget(results) is None else self._point(architecture, results)
-            # A list schedule that is too slow says nothing: the best one decides.
-            points += self._refine(architecture) if point is None else [point]
-        return points
-
-    def _refine(self, architecture: int) -> list[Evaluated]:
-        results = [search.refine(architecture, self.cache) for search in self.searches]
-        point = self._point(architecture, results)
-        return [] if point is None else [point]
-
-    def _within_budget(self, results: Sequence[WorkloadResult | None]) -> bool | None:
-        """Return whether the step times meet their budget, None where only better schedules could tell."""
-        found = [result for result in results if result is not None]
-        if len(found) < len(results) or max(result.lower_step_s for result in found) > self._max_step_s:
-            return False
-        return True if max(result.placement.step_s for result in found) <= self._max_step_s else None
-
-    def _point(self, architecture: int, results: Sequence[WorkloadResult | None]) -> Evaluated | None:
-        """Return the point, or None with the architecture's fate set to infeasible."""
-        found = [result for result in results if result is not None]
-        slow = max((result.placement.step_s for result in found), default=np.inf)
-        if len(found) < len(results) or slow > self._max_step_s:
-            self.outcome.fate[architecture] = Fate.INFEASIBLE
-            self.outcome.reasons[architecture] = (
-                f"step time {slow:.4g} s exceeds the budget of {self._max_step_s:.4g} s"
-                if len(found) == len(results)
-                else NO_OPTION
-            )
-            return None
-        batches = np.array([search.workload.global_batch for search in self.searches])
-        steps = np.array([result.placement.step_s for result in found])
-        lowers = np.array([result.lower_step_s for result in found])
-        return Evaluated(
-            architecture=architecture,
-            results=tuple(found),
-            seconds_per_sample=float(np.exp(np.mean(np.log(steps / batches)))),
-            lower_seconds_per_sample=float(np.exp(np.mean(np.log(lowers / batches)))),
-        )
-
-    def _admit(self, points: list[Evaluated]) -> None:
-        """Take in evaluated points: renew the front among them and prune what they dominate."""
+    def _finish(self) -> None:
+        """State how far the front may be from the true one, where it was not to be exact."""
         outcome = self.outcome
-        outcome.points.update({point.architecture: point for point in points})
-        ids = np.array(sorted(outcome.points), dtype=np.int64)
-        if len(ids) == 0:
+        if self._tolerance == 0:
             return
-        values = self._objectives(ids, np.array([outcome.points[i].seconds_per_sample for i in ids.tolist()]))
-        on_front = front_mask(values)
-        outcome.fate[ids[on_front]] = Fate.FRONT
-        outcome.by[ids[on_front]] = -1
-        front_ids, front_values = ids[on_front], values[on_front]
-        beaten = ids[~on_front]
-        outcome.fate[beaten] = Fate.DOMINATED
-        outcome.by[beaten] = front_ids[dominated_by(values[~on_front], front_values)]
-        still_open = np.flatnonzero((outcome.fate == Fate.OPEN) | (outcome.fate == Fate.PRUNED))
-        bounds = self._objectives(still_open, outcome.bound_seconds_per_sample[still_open])
-        by = dominated_by(bounds, front_values)
-        pruned = by >= 0
-        outcome.fate[still_open[pruned]] = Fate.PRUNED
-        outcome.by[still_open[pruned]] = front_ids[by[pruned]]
+        ratio = 1.0
+        front = np.array([point.values for point in outcome.front]).reshape(-1, len(outcome.objectives))
+        lowest = [outcome.bound[outcome.fate == Fate.PRUNED]]
+        lowest += [np.array([p.best_case for p in outcome.points if not p.proven]).reshape(-1, front.shape[1])]
+        moving = np.array(outcome.objectives.depend_on_time)
+        for some in lowest:
+            nearest = np.full(len(some), np.inf)
+            for point in front:
+                fits = (point[~moving] <= some[:, ~moving]).all(axis=1)
+                worse = (point[moving] / some[:, moving]).max(axis=1, initial=1.0)
+                np.minimum(nearest, np.where(fits, worse, np.inf), out=nearest)
+            ratio = max(ratio, float(nearest.max(initial=1.0)))
+        outcome.gap = tuple(ratio - 1 if moves else 0.0 for moves in moving.tolist())
+
+
+def _foremost(values: FloatArray) -> NDArray[np.intp]:
+    """Return rows on the front of ``values`` (n, n_objectives): all of it for two objectives, some beyond.
+
+    With more objectives the front of bounds may be most of them: those are taken that are least by one of some weighted
+    sums of logarithms, which are on it.
+    """
+    if len(values) == 0:
+        return np.empty(0, dtype=np.intp)
+    if values.shape[1] <= 2:
+        return np.flatnonzero(front_mask(values))
+    # The unit weights and fixed points of a simplex, by the fractional parts of multiples of irrational numbers.
+    n_objectives = values.shape[1]
+    steps = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0][:n_objectives]))
+    spread = np.modf(np.arange(1, PROMISING_AT_ONCE)[:, None] * steps[None, :])[0]
+    weights = -np.log(np.maximum(spread, 1e-9))
+    weights = np.concatenate((np.eye(n_objectives) + 1e-6, weights / weights.sum(axis=1, keepdims=True)))
+    with np.errstate(divide="ignore"):
+        scores = np.log(values) @ weights.T
+    return np.unique(scores.argmin(axis=0))
+
+
+def references_s(evaluator: Evaluator, run: Callable[[Evaluator], Outcome]) -> tuple[float, ...]:
+    """Return the least seconds per sample of each workload by itself in the space; infinite where none is feasible.
+
+    ``run`` explores with one workload and throughput as the only objective.
+    """
+    found = []
+    for workload in evaluator.workloads:
+        alone = Evaluator(
+            architectures=evaluator.architectures,
+            workloads=[workload],
+            cluster=evaluator.cluster,
+            choices=evaluator.choices,
+            objectives=Objectives.of(["throughput"]),
+            technology=evaluator.technology,
+        )
+        front = run(alone).front
+        found.append(min((point.seconds_per_sample for point in front), default=float("inf")))
+    return tuple(found)

@@ -1,7 +1,8 @@
-"""One run from start to end: enumerate, bound, evaluate, store; and what is read back from a run's folder."""
+"""One run from start to end: enumerate, explore, store; and what is read back from a run's folder."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -10,13 +11,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from archplace.arch_configs import Architectures, price_accelerator_area
 from archplace.arch_configs.errors import ConfigError, StoreError
-from archplace.search.explore import SOLVER_LIMIT_S, Evaluated, Exploration, Outcome, Progress
+from archplace.search.engine import Engine
+from archplace.search.evaluator import BoundBlock, Evaluator
+from archplace.search.explore import SOLVER_LIMIT_S, Exploration, references_s
+from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Progress, Record
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
 from archplace.search.store import Store
-from archplace.search.workload_search import Choices
 
 _RUN = TypeAdapter(Run)
+
+MakeEngine = Callable[[Run, Evaluator, ScheduleCache], Engine]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,29 +50,26 @@ class RunResult:
 class RunSearch:
     """A run in progress. Use as a context manager: the store stays open inside."""
 
-    def __init__(self, job: Run, store: Store, exploration: Exploration) -> None:
+    def __init__(self, job: Run, store: Store, architectures: Architectures, cache: ScheduleCache) -> None:
         self.job = job
         self.store = store
-        self._exploration = exploration
-        self._stored_schedules: set[str] = set()
+        self.architectures = architectures
+        self.cache = cache
+        self.evaluator = evaluator_of(job, architectures)
+        self._outcome: Outcome | None = None
 
     @classmethod
-    def start(cls, job: Run, folder: Path, *, jobs: int | None = None) -> Self:
+    def start(cls, job: Run, folder: Path) -> Self:
         """Open or make the store in ``folder`` and enumerate the space.
 
-        ``jobs`` processes solve schedules; None takes as many as there are processors. Raises :class:`StoreError` for
-        a folder of other inputs, :class:`InfeasibleError` for an empty space.
+        Raises :class:`StoreError` for a folder of other inputs or in use, :class:`InfeasibleError` for an empty space.
         """
         store = Store.create(folder, digest=job.digest, meta={"name": job.name, "run": _RUN.dump_json(job).decode()})
-        cache = ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
-        exploration = Exploration(
-            job.space.enumerate(), job.workloads, job.cluster, job.choices, cache=cache, jobs=jobs
-        )
-        search = cls(job, store, exploration)
-        for key, schedule in store.schedules().items():
-            cache.keep(key, schedule)
-        search._stored_schedules = set(cache.schedules)
-        return search
+        try:
+            return cls(job, store, job.space.enumerate(), _stored_schedules(store))
+        except BaseException:
+            store.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -94,62 +96,152 @@ class RunSearch:
     def describe(self) -> str:
         """Return one line about what is searched."""
         names = ", ".join(workload.name for workload in self.job.workloads)
-        options = sum(len(search.spaces) for search in self._exploration.searches)
-        infeasible = sum(len(search.reasons) for search in self._exploration.searches)
+        options = sum(len(search.spaces) for search in self.evaluator.searches)
+        infeasible = sum(len(search.reasons) for search in self.evaluator.searches)
         return (
-            f"{names} on {self.job.choices.accelerators} accelerators: {len(self._exploration.architectures):,} of "
+            f"{names} on {self.job.choices.accelerators} accelerators: {len(self.architectures):,} of "
             f"{self.job.space.n_raw:,} combinations are architectures within the area budget; {options} placement "
             f"options fit, {infeasible} do not"
         )
 
-    def bound(self) -> None:
-        """Bound all architectures."""
-        self._exploration.bound()
+    def run(
+        self,
+        on_progress: Callable[[Progress], None],
+        *,
+        jobs: int | None = None,
+        make_engine: MakeEngine | None = None,
+    ) -> Outcome:
+        """Explore until every architecture has its fate, storing what is found as it comes.
 
-    def progress(self) -> Progress:
-        """Return how far the search is."""
-        return self._exploration.progress()
+        ``jobs`` processes of this machine solve schedules (None: as many as there are processors), unless
+        ``make_engine`` gives an engine that does all the work.
+        """
+        journal = StoreJournal(self.store, self.cache, on_progress)
+        if len(self.job.workloads) > 1:
+            self.evaluator = evaluator_of(self.job, self.architectures, self._references_s(jobs))
+        engine = make_engine(self.job, self.evaluator, self.cache) if make_engine is not None else None
+        exploration = Exploration(
+            self.evaluator, engine=engine, cache=self.cache, jobs=jobs, tolerance=self.job.tolerance
+        )
+        self._outcome = exploration.run(journal)
+        self.store.finish(self._outcome, progress=journal.noted(exploration.progress(), done=True))
+        return self._outcome
 
-    def finish(self, on_points: Callable[[list[Evaluated], Progress], None]) -> Outcome:
-        """Evaluate until every architecture has its fate, storing points as they come."""
-
-        def store_points(points: list[Evaluated], progress: Progress) -> None:
-            known = self._exploration.cache.schedules
-            new = {key: known[key] for key in known.keys() - self._stored_schedules}
-            self.store.add_schedules(new)
-            self._stored_schedules.update(new)
-            self.store.add_points(points)
-            on_points(points, progress)
-
-        outcome = self._exploration.run(stored=self.store.points(), on_points=store_points)
-        self.store.finish(outcome)
-        return outcome
+    def _references_s(self, jobs: int | None) -> tuple[float, ...]:
+        known = self.store.text("references_s")
+        if isinstance(known, list):
+            return tuple(known)
+        found = references_s(self.evaluator, lambda alone: Exploration(alone, cache=self.cache, jobs=jobs).run())
+        self.store.keep_text("references_s", list(found))
+        return found
 
     def result(self) -> RunResult:
         """Return what tables and reports need."""
-        exploration = self._exploration
+        assert self._outcome is not None, "the run has not been run"
         return RunResult(
             run=self.job,
-            architectures=exploration.architectures,
-            outcome=exploration.outcome,
-            baseline=_baseline(self.job, exploration.cache),
-            cache=exploration.cache,
+            architectures=self.architectures,
+            outcome=self._outcome,
+            baseline=_baseline(self.job, self.cache, self._outcome.references_s),
+            cache=self.cache,
         )
 
 
-def stored_run(store: Store) -> tuple[Run, Outcome]:
-    """Return the run and its outcome from an open store. Raises :class:`StoreError` when it is not finished."""
+class StoreJournal:
+    """Keeps the steps of an exploration in a store, and tells somebody how far it is."""
+
+    def __init__(self, store: Store, cache: ScheduleCache, on_progress: Callable[[Progress], None]) -> None:
+        self._store = store
+        self._cache = cache
+        self._on_progress = on_progress
+        self._known = {solved: store.records(solved=solved) for solved in (False, True)}
+        self._stored_schedules = set(cache.schedules)
+        earlier = store.progress() or {}
+        seconds = earlier.get("elapsed_s", 0.0)
+        self._earlier_s = float(seconds) if isinstance(seconds, int | float) else 0.0
+        self._started = time.monotonic()
+
+    def bounds(self, kind: Bound, number: int) -> BoundBlock | None:
+        """Return stored bounds."""
+        return self._store.bounds(kind, number)
+
+    def keep_bounds(self, kind: Bound, number: int, block: BoundBlock, progress: Progress) -> None:
+        """Store bounds."""
+        self._store.keep_bounds(kind, number, block, self.noted(progress))
+        self._on_progress(progress)
+
+    def record(self, architecture: int, *, solved: bool) -> Record | None:
+        """Return a stored record."""
+        return self._known[solved].get(architecture)
+
+    def keep_records(self, records: Sequence[Record], *, solved: bool) -> None:
+        """Store records, and the schedules that have been solved since."""
+        known = self._cache.schedules
+        new = {key: known[key] for key in known.keys() - self._stored_schedules}
+        self._store.keep_records(records, solved=solved, schedules=new)
+        self._stored_schedules.update(new)
+
+    def show(self, progress: Progress) -> None:
+        """Store how far it is, and tell."""
+        self._store.keep_progress(self.noted(progress))
+        self._on_progress(progress)
+
+    def noted(self, progress: Progress, *, done: bool = False) -> dict[str, object]:
+        """Return what is stored of a progress."""
+        return {
+            "phase": "done" if done else progress.phase,
+            "decided": progress.decided,
+            "total": progress.total,
+            "evaluated": progress.evaluated,
+            "front": progress.front,
+            "best": [None if value != value else value for value in progress.best],
+            "fates": {fate.name.lower(): progress.fates[fate] for fate in Fate},
+            "unproven": progress.unproven,
+            # By a clock that nobody sets; the time of day below is only told.
+            "elapsed_s": self._earlier_s + time.monotonic() - self._started,
+            "written_at": time.time(),
+        }
+
+
+def evaluator_of(job: Run, architectures: Architectures, references: Sequence[float] = ()) -> Evaluator:
+    """Return the evaluator of a run's space."""
+    return Evaluator(
+        architectures=architectures,
+        workloads=job.workloads,
+        cluster=job.cluster,
+        choices=job.choices,
+        objectives=job.objectives,
+        technology=job.space.technology,
+        references_s=tuple(references),
+    )
+
+
+def _stored_schedules(store: Store) -> ScheduleCache:
+    cache = ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
+    for key, schedule in store.schedules().items():
+        cache.keep(key, schedule)
+    return cache
+
+
+def read_job(store: Store) -> Run:
+    """Return what an open store is a run of."""
     text = store.meta().get("run")
     if not isinstance(text, str):
         raise StoreError(f"{store.folder}: the store does not say what was run; search again into another folder")
     try:
-        job = _RUN.validate_json(text)
+        return _RUN.validate_json(text)
     except ValidationError as error:
         raise StoreError(
             f"{store.folder}: the stored run cannot be read ({error.error_count()} errors); "
             "search again into another folder"
         ) from None
-    outcome = store.outcome()
+
+
+def stored_run(store: Store) -> tuple[Run, Outcome]:
+    """Return the run and its outcome from an open store. Raises :class:`StoreError` when it is not finished."""
+    job = read_job(store)
+    references = store.text("references_s")
+    outcome = store.outcome(references if isinstance(references, list) else ())
     if outcome is None:
         raise StoreError(
             f"{store.folder}: the run is not finished; go on with: "
@@ -162,38 +254,40 @@ def open_result(folder: Path) -> RunResult:
     """Read a finished run back. Raises :class:`StoreError` when there is none or it is not finished."""
     with Store.open(folder) as store:
         job, outcome = stored_run(store)
-        cache = ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
-        for key, schedule in store.schedules().items():
-            cache.keep(key, schedule)
+        cache = _stored_schedules(store)
     return RunResult(
         run=job,
         architectures=job.space.enumerate(),
         outcome=outcome,
-        baseline=_baseline(job, cache),
+        baseline=_baseline(job, cache, outcome.references_s),
         cache=cache,
     )
 
 
-def _baseline(job: Run, cache: ScheduleCache) -> Baseline | None:
+def _baseline(job: Run, cache: ScheduleCache, references: Sequence[float]) -> Baseline | None:
     if job.baseline is None:
         return None
     area = price_accelerator_area(job.baseline, job.space.technology)
     architectures = Architectures.of(job.baseline, area_mm2=area)
-    choices = Choices(
-        accelerators=job.choices.accelerators,
-        tensor_parallel=job.choices.tensor_parallel,
-        microbatch=job.choices.microbatch,
-        recompute=job.choices.recompute,
+    # The chip that exists is what it is: its own HBM, and no budgets.
+    choices = replace(
+        job.choices,
         hbm_bytes=None,
+        max_area_mm2=None,
+        max_power_w=None,
+        max_step_s=None,
+        min_samples_per_s=None,
+        max_joules_per_sample=None,
+        max_usd_per_sample=None,
     )
     point, reason = None, None
     try:
-        exploration = Exploration(architectures, job.workloads, job.cluster, choices, cache=cache, jobs=1)
-        exploration.bound()
-        outcome = exploration.run()
-        point = outcome.points.get(0)
+        evaluator = evaluator_of(replace(job, choices=choices), architectures, references)
+        outcome = Exploration(evaluator, cache=cache, jobs=1).run()
+        point = outcome.point(0)
         if point is None:
-            reason = next(iter([*outcome.option_reasons.values(), *outcome.reasons.values()]), "no placement fits")
+            reasons = [*outcome.option_reasons.values(), *(text for _, text in outcome.reasons.items())]
+            reason = next(iter(reasons), "no placement fits")
     except ConfigError as error:  # the chip has no rate for the workload's precision
         reason = str(error)
     return Baseline(name=job.baseline.name, architectures=architectures, point=point, reason=reason)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -19,14 +19,20 @@ from archplace.arch_configs import (
 )
 from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.arch_configs.files import Document, FileModel, KeyPath, parse_document, read_document
-from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres
+from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres, Watts
+from archplace.arch_configs.technology import Technology
+from archplace.search.objectives import Objective, Objectives
 from archplace.search.workload_search import Choices
 from archplace.workloads import Workload, load_workload
 
 T = TypeVar("T")
 
-OBJECTIVES = ("throughput", "area")
-"""What a run can optimise: throughput is maximised, area minimised."""
+OBJECTIVES = tuple(str(name) for name in Objective)
+"""What a run can optimise."""
+
+Effort = Literal["normal", "quick"]
+EFFORT_TOLERANCE: dict[Effort, float] = {"normal": 0.0, "quick": 0.02}
+"""Relative gap that a run may leave between its front and the true one."""
 
 Degree = Annotated[int, Field(ge=1, le=2**20)]
 
@@ -55,9 +61,16 @@ class _Placement(FileModel):
         return value
 
 
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class _Budgets(FileModel):
     area: SquareMillimetres | None = None
+    power: Watts | None = None
     step_time: Seconds | None = None
+    samples_per_s: _Positive | None = None
+    joules_per_sample: _Positive | None = None
+    usd_per_sample: _Positive | None = None
 
 
 class _Run(FileModel):
@@ -68,15 +81,17 @@ class _Run(FileModel):
     accelerators: Degree
     global_batch: Degree | None = None
     placement: _Placement = _Placement()
-    objectives: tuple[str, ...] = OBJECTIVES
+    objectives: tuple[str, ...] = Field(default=("throughput", "area"), min_length=1)
+    effort: Effort = "normal"
     budgets: _Budgets = _Budgets()
     baseline: str | None = None
 
     @field_validator("objectives")
     @classmethod
     def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if sorted(value) != sorted(OBJECTIVES):
-            raise ValueError(f"found {list(value)}; allowed: {list(OBJECTIVES)} (both, in any order)")
+        unknown = [name for name in value if name not in OBJECTIVES]
+        if unknown or len(set(value)) < len(value):
+            raise ValueError(f"found {list(value)}; allowed: any of {', '.join(OBJECTIVES)}, each once, in any order")
         return value
 
 
@@ -94,13 +109,20 @@ class Run:
     space_name: str
     cluster: Cluster
     choices: Choices
+    objectives: Objectives
+    effort: Effort = "normal"
     baseline: Accelerator | None
+
+    @property
+    def tolerance(self) -> float:
+        """Relative gap that the front may have; 0 for an exact one."""
+        return EFFORT_TOLERANCE[self.effort]
 
     @property
     def inputs(self) -> dict[str, str]:
         """What decides the result, for the record: role and name to content hash."""
         found = {
-            "choices": _hash(self.choices),
+            "choices": _hash((self.choices, self.objectives, self.effort)),
             f"space {self.space_name}": _hash(self.space),
             f"cluster {self.cluster.name}": _hash(self.cluster),
         }
@@ -162,6 +184,8 @@ def load_run(path: Path | str) -> Run:
             cluster = cluster.sized(run.accelerators)
         except ValueError as error:
             problems.append(document.problem(("run", "accelerators"), str(error)))
+    if space is not None:
+        problems += _lacking(document, run, space.technology)
     if problems:
         raise ConfigError(problems)
     loaded = tuple(workload for workload in workloads if workload is not None)
@@ -176,7 +200,11 @@ def load_run(path: Path | str) -> Run:
         recompute=run.placement.recompute,
         hbm_bytes=run.placement.hbm,
         max_area_mm2=run.budgets.area,
+        max_power_w=run.budgets.power,
         max_step_s=run.budgets.step_time,
+        min_samples_per_s=run.budgets.samples_per_s,
+        max_joules_per_sample=run.budgets.joules_per_sample,
+        max_usd_per_sample=run.budgets.usd_per_sample,
     )
     return Run(
         name=Path(path).stem,
@@ -185,8 +213,37 @@ def load_run(path: Path | str) -> Run:
         space_name=run.space,
         cluster=cluster,
         choices=choices,
+        objectives=Objectives.of(run.objectives),
+        effort=run.effort,
         baseline=baseline,
     )
+
+
+def _lacking(document: Document, run: _Run, technology: Technology) -> list[Problem]:
+    """Return a problem for each objective and budget that the technology table has no numbers for."""
+    wanted: list[tuple[KeyPath, str]] = [(("run", "objectives", i), name) for i, name in enumerate(run.objectives)]
+    budgets = {"power": "power", "joules_per_sample": "energy", "usd_per_sample": "cost"}
+    wanted += [
+        (("run", "budgets", key), name) for key, name in budgets.items() if getattr(run.budgets, key) is not None
+    ]
+    needs: dict[str, tuple[Callable[[], object], ...]] = {
+        Objective.ENERGY: (technology.need_energy, technology.need_power),
+        Objective.POWER: (technology.need_energy, technology.need_power),
+        Objective.COST: (technology.need_energy, technology.need_power, technology.need_cost),
+    }
+    found = []
+    for key, name in wanted:
+        try:
+            for need in needs.get(name, ()):
+                need()
+        except ConfigError as error:
+            found.append(document.problem(key, str(error)))
+    for key, name in wanted:
+        if name == Objective.WORST_CASE and run.workload is not None:
+            found.append(
+                document.problem(key, "found 'worst_case' with a single workload; it needs several: remove it")
+            )
+    return found
 
 
 def _resolve(folder: Path, name: str) -> str:

@@ -1,20 +1,24 @@
 """Seconds of a workload's layers on every architecture: bounds for all, exact schedules for those that need them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from archplace.arch_configs.architectures import Architectures, FloatArray
-from archplace.costmodel import Pricer
+from archplace.arch_configs.technology import Technology
+from archplace.costmodel import Pricer, operator_energy_j
 from archplace.search.placement.training import ChainSeconds, split_chain
 from archplace.search.schedule import ScheduleCache, ScheduleGraph, ScheduleProblem, bracket_s, lower_bound_s
 from archplace.workloads import TrainingStep, Workload
 from archplace.workloads.operators import Operator, Phase, Unit, VectorWork
 
-BLOCK = 16384
-"""Architectures priced at a time: bounds memory at about 100 MB for graphs of some 30 operators."""
+ROUNDING = 1e-12
+"""Relative share that a bound gives away for the order in which it adds."""
+
+Prices = Callable[[NDArray[np.int64]], tuple[Architectures, Pricer]]
+"""What makes architectures and their pricer from indices."""
 
 LAYERS = ("first", "block", "last")
 """The kinds of layer of a chain, in the order of :func:`split_chain`."""
@@ -52,6 +56,14 @@ class LayerSeconds:
     seconds: Mapping[tuple[str, str], FloatArray]
     optimizer_s_per_parameter: FloatArray
 
+    @classmethod
+    def join(cls, pieces: Sequence["LayerSeconds"]) -> "LayerSeconds":
+        """Return several tables of architectures as one."""
+        return cls(
+            seconds={key: np.concatenate([piece.seconds[key] for piece in pieces]) for key in pieces[0].seconds},
+            optimizer_s_per_parameter=np.concatenate([piece.optimizer_s_per_parameter for piece in pieces]),
+        )
+
     def chain(self, *, recompute: bool) -> ChainSeconds[FloatArray]:
         """Return the seconds per layer and microbatch; with ``recompute`` the blocks' forward pass counts twice."""
         total = {name: self.seconds[name, "forward"] + self.seconds[name, "backward"] for name in LAYERS}
@@ -64,103 +76,151 @@ class LayerSeconds:
         )
 
 
-class StepTimes:
-    """The layers of one workload at one tensor-parallel width and microbatch, on all architectures of a space."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerJoules:
+    """Dynamic joules of the three kinds of layer for one microbatch on one device, ``(n_archs,)`` each."""
 
-    def __init__(self, step: TrainingStep, optimizer: VectorWork, architectures: Architectures, pricer: Pricer) -> None:
+    joules: Mapping[tuple[str, str], FloatArray]
+
+    def step_j(self, step: TrainingStep, *, microbatches: int, recompute: bool) -> FloatArray:
+        """Return the dynamic joules of all microbatches of a step on all devices, ``(n_archs,)``.
+
+        Every microbatch passes every layer, on ``tensor_parallel`` devices each.
+        """
+        _, _, n_blocks, _ = split_chain(step)
+        each = {name: self.joules[name, "forward"] + self.joules[name, "backward"] for name in LAYERS}
+        inner = each["block"] + (self.joules["block", "forward"] if recompute else 0.0)
+        total: FloatArray = step.tensor_parallel * microbatches * (each["first"] + n_blocks * inner + each["last"])
+        return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bracketed:
+    """The schedules of one architecture's layers: what they cannot undercut, what they reach, and what is open."""
+
+    lower: LayerSeconds
+    """Tables of one row."""
+    upper: LayerSeconds
+    problems: Mapping[tuple[str, str], ScheduleProblem]
+    """The schedules that the two do not settle, by kind of layer and direction."""
+
+
+def optimizer_operator(work: VectorWork) -> Operator:
+    """Return the optimizer step as an operator."""
+    return Operator(name="optimizer", unit=Unit.VECTOR, phase=Phase.OPTIMIZER, vector=work)
+
+
+class StepTimes:
+    """The layers of one workload at one tensor-parallel width and microbatch, on any architectures."""
+
+    def __init__(self, step: TrainingStep, optimizer: VectorWork) -> None:
         self.layers = LayerGraphs.of(step)
-        self._archs = architectures
-        self._pricer = pricer
-        self._known: dict[int, tuple[LayerSeconds, LayerSeconds]] = {}
-        self._optimizer = Operator(
-            name="optimizer",
-            unit=Unit.VECTOR,
-            phase=Phase.OPTIMIZER,
-            vector=optimizer,
+        self._known: dict[int, Bracketed] = {}
+        self._optimizer = optimizer_operator(optimizer)
+
+    def work_bounds(self, architectures: Architectures, pricer: Pricer) -> LayerSeconds:
+        """Return lower bounds by work alone: no kind of unit finishes its operators before all its units are busy.
+
+        Cheap, and looser than :meth:`bounds`. ``pricer`` prices ``architectures``.
+        """
+        seconds = {}
+        for key, operators in self.layers.operators.items():
+            prices = pricer.price(operators)
+            kinds = [
+                (architectures.tensor_count, (Unit.TENSOR, Unit.FUSED)),
+                (architectures.vector_count, (Unit.VECTOR, Unit.FUSED)),
+                (np.ones_like(architectures.tensor_count), (Unit.NETWORK,)),
+            ]
+            work = np.zeros(len(architectures))
+            for count, units in kinds:
+                at = [i for i, operator in enumerate(operators) if operator.unit in units]
+                if at:
+                    # Of a unit's time: all units for the one duration, or one of them for the other.
+                    each = np.minimum(prices.all_s[:, at], prices.one_s[:, at] / count[:, None])
+                    np.maximum(work, each.sum(axis=1), out=work)
+            seconds[key] = work * (1 - ROUNDING)
+        return LayerSeconds(seconds=seconds, optimizer_s_per_parameter=self._optimizer_s(pricer))
+
+    def bounds(self, architectures: Architectures, pricer: Pricer) -> LayerSeconds:
+        """Return lower bounds for every architecture, which ``pricer`` prices."""
+        seconds = {}
+        for key, graph in self.layers.graphs.items():
+            prices = pricer.price(self.layers.operators[key])
+            seconds[key] = lower_bound_s(
+                graph, prices.one_s, prices.all_s, architectures.tensor_count, architectures.vector_count
+            )
+        return LayerSeconds(seconds=seconds, optimizer_s_per_parameter=self._optimizer_s(pricer))
+
+    def joules(self, pricer: Pricer, technology: Technology) -> LayerJoules:
+        """Return the dynamic energy of each kind of layer on every architecture."""
+        return LayerJoules(
+            joules={
+                key: operator_energy_j(pricer, operators, technology).sum(axis=1)
+                for key, operators in self.layers.operators.items()
+            }
         )
 
-    def bounds(self) -> LayerSeconds:
-        """Return lower bounds for every architecture."""
-        pieces: list[LayerSeconds] = []
-        for start in range(0, len(self._archs), BLOCK):
-            block = slice(start, min(start + BLOCK, len(self._archs)))
-            pricer, archs = self._pricer.subset(block), self._archs.take(block)
-            seconds = {}
-            for key, graph in self.layers.graphs.items():
-                prices = pricer.price(self.layers.operators[key])
-                seconds[key] = lower_bound_s(graph, prices.one_s, prices.all_s, archs.tensor_count, archs.vector_count)
-            pieces.append(LayerSeconds(seconds=seconds, optimizer_s_per_parameter=self._optimizer_s(pricer)))
-        return _join(pieces)
+    def brackets(self, indices: NDArray[np.int64], price: Prices) -> tuple[LayerSeconds, LayerSeconds]:
+        """Return seconds that no schedule undercuts and seconds that list schedules reach, for ``indices``.
 
-    def brackets(self, indices: NDArray[np.int64]) -> tuple[LayerSeconds, LayerSeconds]:
-        """Return seconds that no schedule undercuts and seconds that list schedules reach, for ``indices``."""
-        self._bracket(np.array([i for i in indices.tolist() if i not in self._known], dtype=np.int64))
+        ``price`` makes architectures and pricer for those indices that are new.
+        """
+        new = np.array([i for i in indices.tolist() if i not in self._known], dtype=np.int64)
+        if len(new):
+            self._bracket(new, *price(new))
         known = [self._known[i] for i in indices.tolist()]
-        return _join([lower for lower, _ in known]), _join([upper for _, upper in known])
+        return LayerSeconds.join([one.lower for one in known]), LayerSeconds.join([one.upper for one in known])
 
-    def _bracket(self, indices: NDArray[np.int64]) -> None:
+    def _bracket(self, indices: NDArray[np.int64], archs: Architectures, pricer: Pricer) -> None:
         """Bracket the schedules of new architectures and remember them."""
-        if len(indices) == 0:
-            return
-        pricer, archs = self._pricer.subset(indices), self._archs.take(indices)
         lower, upper = {}, {}
+        problems: list[dict[tuple[str, str], ScheduleProblem]] = [{} for _ in indices]
         for key, graph in self.layers.graphs.items():
             prices = pricer.price(self.layers.operators[key])
             found = bracket_s(graph, prices.one_s, prices.all_s, archs.tensor_count, archs.vector_count)
             upper[key] = found.upper_s
             lower[key] = np.where(found.closed, found.upper_s, found.lower_s)
+            for row in np.flatnonzero(lower[key] < upper[key]).tolist():
+                problems[row][key] = graph.problem(
+                    one_s=prices.one_s[row].copy(),
+                    all_s=prices.all_s[row].copy(),
+                    tensor_units=int(archs.tensor_count[row]),
+                    vector_units=int(archs.vector_count[row]),
+                )
         optimizer = self._optimizer_s(pricer)
         for row, index in enumerate(indices.tolist()):
             at = slice(row, row + 1)
-            self._known[index] = (
+            low, high = (
                 LayerSeconds(
-                    seconds={key: value[at] for key, value in lower.items()}, optimizer_s_per_parameter=optimizer[at]
-                ),
-                LayerSeconds(
-                    seconds={key: value[at] for key, value in upper.items()}, optimizer_s_per_parameter=optimizer[at]
-                ),
+                    seconds={key: value[at] for key, value in side.items()}, optimizer_s_per_parameter=optimizer[at]
+                )
+                for side in (lower, upper)
             )
+            self._known[index] = Bracketed(lower=low, upper=high, problems=problems[row])
 
-    def problems(self, index: int, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], ScheduleProblem]:
-        """Return some schedules of one architecture as problems, by kind of layer and direction."""
-        indices = np.array([index])
-        pricer, archs = self._pricer.subset(indices), self._archs.take(indices)
-        found = {}
-        for key in keys:
-            prices = pricer.price(self.layers.operators[key])
-            found[key] = self.layers.graphs[key].problem(
-                one_s=prices.one_s[0],
-                all_s=prices.all_s[0],
-                tensor_units=int(archs.tensor_count[0]),
-                vector_units=int(archs.vector_count[0]),
-            )
-        return found
-
-    def open_problems(self, index: int) -> dict[tuple[str, str], ScheduleProblem]:
-        """Return the schedules of one architecture whose brackets are open."""
-        lower, upper = self.brackets(np.array([index]))
-        return self.problems(index, [key for key in lower.seconds if lower.seconds[key][0] < upper.seconds[key][0]])
+    def open_problems(self, index: int) -> Mapping[tuple[str, str], ScheduleProblem]:
+        """Return the schedules of one architecture whose brackets, which must be known, are open."""
+        return self._known[index].problems
 
     def solved(self, index: int, cache: ScheduleCache) -> tuple[LayerSeconds, LayerSeconds]:
-        """Return the same for one architecture, open brackets closed if the cache's time limit allows."""
-        lower, upper = self.brackets(np.array([index]))
-        best, least = dict(upper.seconds), dict(lower.seconds)
-        for key, problem in self.open_problems(index).items():
+        """Return the brackets of one architecture, open ones closed if the cache's time limit allows.
+
+        The brackets must be known.
+        """
+        known = self._known[index]
+        best, least = dict(known.upper.seconds), dict(known.lower.seconds)
+        for key, problem in known.problems.items():
             schedule = cache.solve(problem)
             best[key] = np.minimum(best[key], schedule.makespan_s)
             least[key] = np.minimum(np.maximum(least[key], schedule.lower_bound_s), best[key])
-        return replace(lower, seconds=least), replace(upper, seconds=best)
+        return replace(known.lower, seconds=least), replace(known.upper, seconds=best)
+
+    def forget(self) -> None:
+        """Drop what is known of single architectures."""
+        self._known.clear()
 
     def _optimizer_s(self, pricer: Pricer) -> FloatArray:
         return pricer.price([self._optimizer]).all_s[:, 0] / OPTIMIZER_PARAMETERS
-
-
-def _join(pieces: Sequence[LayerSeconds]) -> LayerSeconds:
-    keys = pieces[0].seconds
-    return LayerSeconds(
-        seconds={key: np.concatenate([piece.seconds[key] for piece in pieces]) for key in keys},
-        optimizer_s_per_parameter=np.concatenate([piece.optimizer_s_per_parameter for piece in pieces]),
-    )
 
 
 def refusals(workload: Workload, widths: Sequence[int], microbatches: Sequence[int]) -> dict[tuple[int, int], str]:

@@ -6,8 +6,10 @@ from functools import cached_property
 
 from archplace.arch_configs.architectures import Architectures
 from archplace.search.explain import Explanation, explain, peak_flops_per_s
-from archplace.search.explore import Evaluated, Fate
-from archplace.search.run import RunResult
+from archplace.search.objectives import Objective
+from archplace.search.outcome import BOUND_NAMES, Bound, Evaluated, Fate, Outcome
+from archplace.search.fates import options_of
+from archplace.search.run import RunResult, evaluator_of
 from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Workload
 
@@ -31,7 +33,7 @@ class PointView:
     @property
     def id(self) -> int | str:
         """What ``archplace show DIR`` takes: the number in the enumeration, or ``baseline``."""
-        return BASELINE if self.is_baseline else self.point.architecture
+        return BASELINE if self.is_baseline else self.point.id
 
     @property
     def area_mm2(self) -> float:
@@ -182,7 +184,7 @@ def view(result: RunResult, point: Evaluated) -> PointView:
         result=result,
         point=point,
         architectures=result.architectures.take(slice(point.architecture, point.architecture + 1)),
-        label=f"design {point.architecture}",
+        label=f"design {point.id}",
     )
 
 
@@ -204,18 +206,83 @@ def fate_row(result: RunResult, architecture: int) -> Row:
     """Return what became of an architecture, evaluated or not, with its bound, what dominates it, or the reason."""
     outcome = result.outcome
     fate = Fate(int(outcome.fate[architecture]))
-    by = int(outcome.by[architecture])
-    bound = float(outcome.bound_seconds_per_sample[architecture])
+    by = outcome.witness_of(architecture) if fate in (Fate.DOMINATED, Fate.PRUNED) else None
     one = result.architectures.take(slice(architecture, architecture + 1))
+    bounds = {
+        f"bound_{OBJECTIVE_COLUMNS[name]}": displayed(name, value)
+        for name, value in zip(outcome.objectives.names, outcome.bound[architecture].tolist(), strict=True)
+        if name not in (Objective.AREA, Objective.POWER)
+    }
     return {
         "id": architecture,
         "fate": fate.name.lower(),
         "area_mm2": float(one.area_mm2[0]),
-        "bound_throughput_samples_per_s": 1 / bound if 0 < bound < float("inf") else None,
-        "dominated_by": by if by >= 0 else None,
+        **bounds,
+        "bound": BOUND_NAMES[Bound(int(outcome.bound_kind[architecture]))],
+        "dominated_by": by.id if by is not None else None,
         "reason": outcome.reasons.get(architecture),
         **architecture_row(one),
     }
+
+
+OBJECTIVE_COLUMNS = {
+    Objective.THROUGHPUT: "throughput_samples_per_s",
+    Objective.WORST_CASE: "worst_relative_throughput",
+    Objective.ENERGY: "energy_j_per_sample",
+    Objective.COST: "cost_usd_per_sample",
+    Objective.POWER: "peak_power_w",
+    Objective.AREA: "area_mm2",
+}
+"""Columns of the objectives' values, with their units."""
+
+_UNITS = {
+    Objective.THROUGHPUT: "samples/s",
+    Objective.WORST_CASE: "of the best throughput in the worst case",
+    Objective.ENERGY: "J/sample",
+    Objective.COST: "USD/sample",
+    Objective.POWER: "W",
+    Objective.AREA: "mm²",
+}
+
+
+def displayed(name: Objective, value: float) -> float | None:
+    """Return an objective's minimised value as it is shown: throughput as a rate. None where it is infinite."""
+    if not 0 < value < float("inf"):
+        return None
+    return 1 / value if name in (Objective.THROUGHPUT, Objective.WORST_CASE) else value
+
+
+def value_text(name: Objective, value: float) -> str:
+    """Return an objective's minimised value in words."""
+    shown = displayed(name, value)
+    return "none" if shown is None else f"{shown:.4g} {_UNITS[name]}"
+
+
+def gap_text(outcome: Outcome) -> str:
+    """Return in words how far the front may be from the true one."""
+    if outcome.gap is None or not any(outcome.gap):
+        return "no design of the space dominates one of the front: the front is exact"
+    named = [
+        f"{100 * gap:.2g} % in {name.replace('_', ' ')}"
+        for name, gap in zip(outcome.objectives.names, outcome.gap, strict=True)
+    ]
+    return f"no design of the space is better than the front by more than {', '.join(named)}"
+
+
+def option_rows(result: RunResult, architecture: int) -> list[Row]:
+    """Return the fate of every placement option on one architecture, with what beats it or the reason."""
+    evaluator = evaluator_of(result.run, result.architectures, result.outcome.references_s)
+    several = len(result.run.workloads) > 1
+    return [
+        {
+            **({"workload": one.workload} if several else {}),
+            "option": one.option,
+            "fate": one.fate.name.lower(),
+            "beaten_by": one.by,
+            "reason": one.reason,
+        }
+        for one in options_of(result.outcome, evaluator, architecture)
+    ]
 
 
 def short_row(row: Row) -> Row:

@@ -10,11 +10,19 @@ import yaml
 
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, ConfigError
 from archplace.cli._output import Row, add_format, print_rows
-from archplace.search.explore import Fate
 from archplace.search.report.design import design_document
 from archplace.search.report.text import design_text, fate_text
 from archplace.search.run import RunResult, open_result
-from archplace.search.tables import BASELINE, PointView, baseline_view, fate_row, front_rows, point_views, view
+from archplace.search.tables import (
+    BASELINE,
+    PointView,
+    baseline_view,
+    fate_row,
+    front_rows,
+    option_rows,
+    point_views,
+    view,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "id",
         metavar="ID",
         nargs="?",
-        help=f"number of an architecture, or '{BASELINE}' (default: list the front, fastest first)",
+        help=f"number of an architecture (of its further design points: 12.1, 12.2, …), or '{BASELINE}' (default: list the front, fastest first)",
+    )
+    parser.add_argument(
+        "--options", action="store_true", help="list the fate of every placement option on the architecture ID"
     )
     add_format(parser)
     parser.epilog = (
@@ -37,14 +48,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the front, or the design that was asked for."""
     result = open_result(arguments.folder)
+    if arguments.options and (arguments.id is None or arguments.id == BASELINE):
+        raise ConfigError("--options needs the number of an architecture: archplace show DIR ID --options")
     if arguments.id is None:
         return _list(result, arguments.format)
     if arguments.id == BASELINE:
         _print_point(_baseline(result), arguments.format)
         return EXIT_DONE
-    architecture = _architecture(result, arguments.id)
-    point = result.outcome.points.get(architecture)
-    if point is not None and result.outcome.fate[architecture] in (Fate.FRONT, Fate.DOMINATED):
+    architecture, number = _design(result, arguments.id)
+    if arguments.options:
+        print_rows(option_rows(result, architecture), arguments.format)
+        return EXIT_DONE
+    point = result.outcome.point(architecture, number)
+    if point is not None:
         _print_point(view(result, point), arguments.format)
     elif arguments.format == "table":
         print(fate_text(fate_row(result, architecture)))
@@ -67,12 +83,20 @@ def _list(result: RunResult, style: str) -> int:
     return EXIT_DONE
 
 
-def _architecture(result: RunResult, text: str) -> int:
+def _design(result: RunResult, text: str) -> tuple[int, int]:
+    """Return architecture and number of the point that ``text`` names."""
     count = len(result.architectures)
+    first, _, second = text.partition(".")
     allowed = f"allowed are 0 to {count - 1}" + (f" and '{BASELINE}'" if result.baseline is not None else "")
-    if not (text.isascii() and text.isdigit()) or int(text) >= count:
+    plain = text.isascii() and first.isdigit() and (second.isdigit() or "." not in text)
+    if not plain or int(first) >= count:
         raise ConfigError(f"ID: found {text!r}; {allowed}; list the front with: archplace show DIR")
-    return int(text)
+    architecture, number = int(first), int(second or 0)
+    record = result.outcome.records.get(architecture)
+    points = 0 if record is None else len(record.points)
+    if number and number >= points:
+        raise ConfigError(f"ID: found {text!r}; architecture {architecture} has {points} design points, from {first}")
+    return architecture, number
 
 
 def _baseline(result: RunResult) -> PointView:

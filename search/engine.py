@@ -1,0 +1,70 @@
+"""Who computes what an exploration asks for: this process, or others."""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archplace.arch_configs.architectures import FloatArray
+from archplace.search.evaluator import BoundBlock, Evaluator
+from archplace.search.outcome import Bound, Record
+from archplace.search.pool import SchedulePool
+from archplace.search.schedule import ScheduleCache
+
+Indices = NDArray[np.int64]
+Keep = Callable[[Sequence[Record]], None]
+
+
+class Engine(Protocol):
+    """Answers an exploration's questions; the answers are those of one :class:`Evaluator`, whoever computes them."""
+
+    def __enter__(self) -> Self:
+        """Get ready."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of all processes; after an exception without waiting for them."""
+
+    def bounds(self, indices: Indices, kind: Bound) -> BoundBlock:
+        """Return the bounds of the architectures at ``indices``."""
+
+    def evaluate(self, indices: Indices, options: tuple[FloatArray, ...], *, solve: bool, keep: Keep) -> None:
+        """Evaluate architectures, handing records to ``keep`` as they come, in any order.
+
+        ``options`` are their bounds as in :class:`BoundBlock`, or nothing. With ``solve`` schedules that matter are
+        solved, else only bracketed.
+        """
+
+
+class LocalEngine:
+    """Evaluates in this process; schedules are solved by several."""
+
+    def __init__(self, evaluator: Evaluator, cache: ScheduleCache, *, jobs: int | None = None) -> None:
+        self._evaluator = evaluator
+        self._cache = cache
+        self._pool = SchedulePool(cache, jobs=jobs)
+
+    def __enter__(self) -> Self:
+        self._pool.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.__exit__(kind, value, trace)
+        self._evaluator.forget()
+
+    def bounds(self, indices: Indices, kind: Bound) -> BoundBlock:
+        """Return the bounds of the architectures at ``indices``."""
+        return self._evaluator.bounds(indices, kind)
+
+    def evaluate(self, indices: Indices, options: tuple[FloatArray, ...], *, solve: bool, keep: Keep) -> None:
+        """Evaluate architectures and hand their records to ``keep``."""
+        evaluator = self._evaluator
+        if solve:
+            options = options or evaluator.bounds(indices, Bound.SCHEDULE).options
+            self._pool.fill(evaluator.open_problems(indices, options))
+        keep(evaluator.evaluate(indices, options, cache=self._cache, solve=solve))

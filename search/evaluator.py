@@ -1,0 +1,315 @@
+"""Bounds and exact evaluation of architectures for all workloads of a run: what an exploration asks for, block by block.
+
+An evaluator decides nothing and remembers nothing that matters: the same question has the same answer in any process.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archplace.arch_configs.architectures import Architectures, FloatArray
+from archplace.arch_configs.cluster import Cluster
+from archplace.arch_configs.technology import Technology
+from archplace.costmodel import Pricer
+from archplace.costmodel.energy import peak_power_w
+from archplace.search.figures import Figures
+from archplace.search.objectives import Objective, Objectives, geometric_mean
+from archplace.search.outcome import NO_OPTION, Bound, Evaluated, Reasons, Record
+from archplace.search.schedule import ScheduleCache, ScheduleProblem
+from archplace.search.workload_search import Choices, Kept, Tried, WorkloadSearch
+from archplace.workloads import Workload
+
+Indices = NDArray[np.int64]
+
+_BUDGETS = 4
+"""Reasons of each workload beside that no option fits: seconds, joules, dollars, and all of them together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundBlock:
+    """Lower bounds of some architectures."""
+
+    values: FloatArray
+    """(n, n_objectives); infinite where infeasible."""
+    code: NDArray[np.int8]
+    """(n,) why infeasible: index in :attr:`Evaluator.reason_texts`, −1 where feasible."""
+    amount: FloatArray
+    """(n,) the number in the reason."""
+    options: tuple[FloatArray, ...] = ()
+    """Of each workload the bounds of every option, (n_options, n, n_figures); absent from the first bounds."""
+
+    def take(self, rows: NDArray[np.intp]) -> "BoundBlock":
+        """Return the bounds of some rows."""
+        return BoundBlock(
+            values=self.values[rows],
+            code=self.code[rows],
+            amount=self.amount[rows],
+            options=tuple(one[:, rows] for one in self.options),
+        )
+
+
+@dataclass(kw_only=True)
+class Evaluator:
+    """What decides the values of every design point of a run."""
+
+    architectures: Architectures
+    workloads: Sequence[Workload]
+    cluster: Cluster
+    choices: Choices
+    objectives: Objectives
+    technology: Technology | None = None
+    references_s: tuple[float, ...] = ()
+    """(n_workloads,) seconds per sample that the worst case is relative to; needed for that objective alone."""
+    searches: list[WorkloadSearch] = field(init=False)
+    power_w: FloatArray = field(init=False)
+    """(n_archs,) power at full rate; NaN where neither an objective nor a budget asks for it."""
+
+    def __post_init__(self) -> None:
+        choices, objectives = self.choices, self.objectives
+        count = 1
+        if Objective.ENERGY in objectives or choices.max_joules_per_sample is not None:
+            count = 2
+        if Objective.COST in objectives or choices.max_usd_per_sample is not None:
+            count = 3
+        figures = Figures.of_space(self.architectures, self.technology, accelerators=choices.accelerators, count=count)
+        # The HBM capacity is the chip's: it is one for all workloads. Where it costs nothing, the largest chosen serves.
+        self._same_hbm = len(self.workloads) > 1 and count > 2 and choices.hbm_bytes is not None
+        self.searches = [
+            WorkloadSearch(
+                workload,
+                self.architectures,
+                self.cluster,
+                choices,
+                figures=figures,
+                compared=objectives.compared,
+                same_hbm=self._same_hbm,
+            )
+            for workload in self.workloads
+        ]
+        self.power_w = np.full(len(self.architectures), np.nan)
+        if Objective.POWER in objectives or choices.max_power_w is not None:
+            assert self.technology is not None, "power needs a technology table"
+            precisions = sorted({str(workload.precision) for workload in self.workloads})
+            watts = [peak_power_w(self.architectures, self.technology, precision) for precision in precisions]
+            self.power_w = np.max(watts, axis=0)
+
+    @property
+    def reason_texts(self) -> tuple[str, ...]:
+        """Texts of the reasons why an architecture is infeasible, with a place for the number."""
+        choices = self.choices
+        texts = [
+            f"area {{:.4g}} mm² exceeds the budget of {choices.max_area_mm2 or 0:.4g} mm²",
+            f"power {{:.4g}} W exceeds the budget of {choices.max_power_w or 0:.4g} W",
+        ]
+        for search in self.searches:
+            name, batch = search.workload.name, search.workload.global_batch
+            seconds, joules, usd = (*search.limits.tolist(), np.inf, np.inf)[:3]
+            texts += [
+                f"{name}: {NO_OPTION}",
+                f"{name}: step time is at least {{:.4g}} s, the budget is {seconds * batch:.4g} s",
+                f"{name}: energy is at least {{:.4g}} J per sample, the budget is {joules:.4g} J",
+                f"{name}: cost is at least {{:.4g}} USD per sample, the budget is {usd:.4g} USD",
+                f"{name}: no placement option keeps all budgets at once",
+            ]
+        return tuple(texts)
+
+    @property
+    def option_reasons(self) -> dict[str, str]:
+        """Why placement options are infeasible on every architecture: option to reason."""
+        found: dict[str, str] = {}
+        for search in self.searches:
+            prefix = f"{search.workload.name}: " if len(self.searches) > 1 else ""
+            found.update({prefix + key: text for key, text in search.reasons.items()})
+        return found
+
+    def no_reasons(self) -> Reasons:
+        """Return a table of reasons in which none is given."""
+        return Reasons.none(len(self.architectures), self.reason_texts)
+
+    def bounds(self, indices: Indices | slice, kind: Bound) -> BoundBlock:
+        """Return lower bounds of the architectures at ``indices``. Memory grows with their number times the options."""
+        archs = self.architectures.take(indices)
+        pricer = Pricer(archs, self.cluster)
+        options = tuple(
+            (search.first_bounds if kind is Bound.WORK else search.bounds)(indices, archs, pricer)
+            for search in self.searches
+        )
+        return self._reduced(indices, archs, options, keep=kind is not Bound.WORK)
+
+    def _reduced(
+        self, indices: Indices | slice, archs: Architectures, options: tuple[FloatArray, ...], *, keep: bool
+    ) -> BoundBlock:
+        """Return of each architecture the least figures of its options, as values of the objectives."""
+        code = np.full(len(archs), -1, dtype=np.int8)
+        amount = np.zeros(len(archs))
+
+        def refuse(where: NDArray[np.bool_], reason: int, number: FloatArray) -> None:
+            new = where & (code < 0)
+            code[new] = reason
+            amount[new] = number[new]
+
+        power_w, choices = self.power_w[indices], self.choices
+        if choices.max_area_mm2 is not None:
+            refuse(archs.area_mm2 > choices.max_area_mm2, 0, archs.area_mm2)
+        if choices.max_power_w is not None:
+            refuse(power_w > choices.max_power_w, 1, power_w)
+        least = []
+        for w, (search, figures) in enumerate(zip(self.searches, options, strict=True)):
+            base = 2 + w * (_BUDGETS + 1)
+            lowest = figures.min(axis=0, initial=np.inf)
+            refuse(~np.isfinite(lowest[:, 0]), base, amount)
+            for f, limit in enumerate(search.limits.tolist()):
+                told = lowest[:, f] * (search.workload.global_batch if f == 0 else 1)
+                refuse(lowest[:, f] > limit, base + 1 + f, told)
+            within = search.within(figures)
+            refuse(~within.any(axis=0), base + _BUDGETS, amount)
+            least.append(np.where(within[..., None], figures, np.inf).min(axis=0, initial=np.inf))
+        values = self._values(np.stack(least), power_w, archs.area_mm2)
+        values[code >= 0] = np.inf
+        return BoundBlock(values=values, code=code, amount=amount, options=options if keep else ())
+
+    def _values(self, figures: FloatArray, power_w: FloatArray, area_mm2: FloatArray) -> FloatArray:
+        references_s = self.references_s or (1.0,) * len(self.workloads)
+        return self.objectives.values(figures, references_s=references_s, power_w=power_w, area_mm2=area_mm2)
+
+    def evaluate(
+        self, indices: Indices, options: tuple[FloatArray, ...] = (), *, cache: ScheduleCache, solve: bool = False
+    ) -> list[Record]:
+        """Return the design points of some architectures.
+
+        ``options`` are their bounds as in :class:`BoundBlock`; computed when absent. Schedules are bracketed; with
+        ``solve`` those that matter are solved. They also are where only a solved schedule can tell whether a budget is
+        kept.
+        """
+        options = options or self.bounds(indices, Bound.SCHEDULE).options
+        kept = self._kept(indices, options, cache if solve else None)
+        records = []
+        for j, architecture in enumerate(indices.tolist()):
+            record = self._record(architecture, kept[j], solved=solve)
+            if record is None:
+                one = self._kept(indices[j : j + 1], tuple(bounds[:, j : j + 1] for bounds in options), cache)
+                record = self._record(architecture, one[0], solved=True)
+                assert record is not None
+            records.append(record)
+        return records
+
+    def _kept(
+        self, indices: Indices, options: tuple[FloatArray, ...], cache: ScheduleCache | None
+    ) -> list[list[Tried]]:
+        """Return of each architecture and workload what came of the options."""
+        columns = [
+            search.evaluate(indices, bounds, cache=cache) for search, bounds in zip(self.searches, options, strict=True)
+        ]
+        return [[column[j] for column in columns] for j in range(len(indices))]
+
+    def open_problems(self, indices: Indices, options: tuple[FloatArray, ...]) -> list[ScheduleProblem]:
+        """Return the schedules of some architectures that are open and matter; arguments as for :meth:`evaluate`."""
+        return [
+            problem
+            for search, bounds in zip(self.searches, options, strict=True)
+            for problem in search.open_problems(indices, bounds)
+        ]
+
+    def _record(self, architecture: int, tried: list[Tried], *, solved: bool) -> Record | None:
+        """Return the points that the kept placements make; None where solved schedules must tell whether there are."""
+        usable: list[list[Kept]] = []
+        options = tuple(one.options for one in tried)
+        for search, found in zip(self.searches, (one.kept for one in tried), strict=True):
+            good = [one for one in found if search.within(one.reached)]
+            if len(good) < len(found) and not solved:
+                return None
+            if not good:
+                reason = self._refusal(search, found)
+                return Record(architecture=architecture, points=(), options=options, reason=reason)
+            usable.append(good)
+        combinations = self._combinations(usable)
+        if not combinations:
+            reason = "no HBM capacity suits all workloads"
+            return Record(architecture=architecture, points=(), options=options, reason=reason)
+        return Record(architecture=architecture, points=self._points(architecture, combinations), options=options)
+
+    def _refusal(self, search: WorkloadSearch, found: list[Kept]) -> str:
+        code = 2 + self.searches.index(search) * (_BUDGETS + 1)
+        if not found:
+            return self.reason_texts[code + _BUDGETS]
+        closest = min(found, key=lambda one: float((one.reached / search.limits).max()))
+        f = int((closest.reached / search.limits).argmax())
+        return self.reason_texts[code + 1 + f].format(
+            closest.reached[f] * (search.workload.global_batch if not f else 1)
+        )
+
+    def _combinations(self, usable: list[list[Kept]]) -> list[tuple[Kept, ...]]:
+        """Return one placement for each workload, in all ways that no other way beats for certain."""
+        if not self._same_hbm:
+            return self._merged(usable)
+        capacities = sorted({one.result.option.hbm_bytes for found in usable for one in found})
+        each = [
+            self._merged([[one for one in found if one.result.option.hbm_bytes == capacity] for found in usable])
+            for capacity in capacities
+        ]
+        return self._unbeaten([combination for found in each for combination in found])
+
+    def _merged(self, usable: list[list[Kept]]) -> list[tuple[Kept, ...]]:
+        partial: list[tuple[Kept, ...]] = [()]
+        for found in usable:
+            partial = [(*earlier, one) for earlier in partial for one in found]
+            # What is beaten with some of the workloads is beaten with all: every objective grows with every figure.
+            partial = self._unbeaten(partial)
+        return partial
+
+    def _unbeaten(self, combinations: list[tuple[Kept, ...]]) -> list[tuple[Kept, ...]]:
+        if len(combinations) < 2 or len(self.workloads) == 1:
+            return combinations
+        n_workloads = len(combinations[0])
+        none = np.zeros(len(combinations))
+        reached, best_case = (
+            self.objectives.values(
+                _stacked(combinations, which),
+                references_s=(self.references_s or (1.0,) * len(self.workloads))[:n_workloads],
+                power_w=none,
+                area_mm2=none,
+            )
+            for which in ("reached", "best_case")
+        )
+        kept = []
+        for i in range(len(combinations)):
+            no_worse = (reached <= best_case[i]).all(axis=1)
+            better = no_worse & (reached < best_case[i]).any(axis=1)
+            if not (better.any() or no_worse[:i].any()):
+                kept.append(combinations[i])
+        return kept
+
+    def _points(self, architecture: int, combinations: list[tuple[Kept, ...]]) -> tuple[Evaluated, ...]:
+        at = slice(architecture, architecture + 1)
+        n = len(combinations)
+        power_w, area_mm2 = np.repeat(self.power_w[at], n), np.repeat(self.architectures.area_mm2[at], n)
+        reached, best_case = _stacked(combinations, "reached"), _stacked(combinations, "best_case")
+        values = self._values(reached, power_w, area_mm2)
+        lowest = self._values(best_case, power_w, area_mm2)
+        seconds, least = geometric_mean(reached[:, :, 0]), geometric_mean(best_case[:, :, 0])
+        order = sorted(range(n), key=lambda i: (float(seconds[i]), tuple(values[i].tolist()), i))
+        return tuple(
+            Evaluated(
+                architecture=architecture,
+                number=number,
+                results=tuple(one.result for one in combinations[i]),
+                values=tuple(values[i].tolist()),
+                best_case=tuple(lowest[i].tolist()),
+                seconds_per_sample=float(seconds[i]),
+                lower_seconds_per_sample=float(least[i]),
+            )
+            for number, i in enumerate(order)
+        )
+
+    def forget(self) -> None:
+        """Drop what is known of single architectures, which is computed again when needed."""
+        for search in self.searches:
+            search.forget()
+
+
+def _stacked(combinations: list[tuple[Kept, ...]], which: str) -> FloatArray:
+    """Return figures (n_workloads, n_combinations, n_figures)."""
+    columns = [[getattr(one, which) for one in combination] for combination in combinations]
+    return np.array(columns).transpose(1, 0, 2)

@@ -1,0 +1,176 @@
+"""Figures per sample of placements: seconds, joules of the whole cluster, US dollars.
+
+For a step of T seconds on N accelerators, d replicas and s stages of t devices, M microbatches and a global batch B::
+
+    joules  = dynamic + optimizer·d + link·(2·(d−1)·gradients + 2·(s−1)·M·t·boundary) + static·N·T
+    usd     = price(accelerator)·N·T / service life + price(joule)·joules
+
+per step; per sample both are divided by B. *dynamic* is what the operators of all microbatches take; the ring all-reduce
+of the gradients sends 2·(d−1) times each byte, and every stage boundary sends an activation and its gradient. All N
+accelerators are powered for the whole step, used or not. All terms grow with T: a lower bound on T gives one on every
+figure.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archplace.arch_configs.architectures import Architectures, FloatArray
+from archplace.arch_configs.cluster import Cluster
+from archplace.arch_configs.technology import Technology
+from archplace.costmodel import Pricer, accelerator_cost_usd, operator_energy_j, static_power_w
+from archplace.search.options import Option, OptionSpace, Placements
+from archplace.search.placement.training import split_chain
+from archplace.search.steptimes import OPTIMIZER_PARAMETERS, StepTimes, optimizer_operator
+from archplace.workloads import Workload
+
+_BLOCK = 65536
+"""Architectures whose optimizer step is priced at a time."""
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What turns seconds into the other figures, for the architectures of one space."""
+
+    count: int
+    """How many of seconds, joules, dollars are computed: a later one needs the earlier."""
+    accelerators: int
+    technology: Technology | None = None
+    static_w: FloatArray | None = None
+    """(n_archs,) watts of one accelerator whatever it does."""
+    price_usd: Callable[[int], FloatArray] | None = None
+    """Price of one accelerator with an HBM capacity, (n_archs,)."""
+
+    @classmethod
+    def of_space(
+        cls, architectures: Architectures, technology: Technology | None, *, accelerators: int, count: int
+    ) -> "Figures":
+        """Return the figures up to ``count``; :class:`ConfigError` where the technology table lacks what they need."""
+        if count == 1 or technology is None:
+            assert count == 1, "energy and cost need a technology table"
+            return cls(count=1, accelerators=accelerators)
+        technology.need_energy()
+        static_w = static_power_w(architectures, technology, host=True)
+        if count == 2:
+            return cls(count=2, accelerators=accelerators, technology=technology, static_w=static_w)
+        technology.need_cost()
+        known: dict[int, FloatArray] = {}
+
+        def price_usd(hbm_bytes: int) -> FloatArray:
+            if hbm_bytes not in known:
+                known[hbm_bytes] = accelerator_cost_usd(architectures, hbm_bytes, technology)
+            return known[hbm_bytes]
+
+        return cls(count=3, accelerators=accelerators, technology=technology, static_w=static_w, price_usd=price_usd)
+
+    def optimizer_j(self, architectures: Architectures, cluster: Cluster, workload: Workload) -> FloatArray | None:
+        """Return the joules of one parameter's optimizer step, ``(n_archs,)``; None where joules are not computed."""
+        if self.count == 1:
+            return None
+        assert self.technology is not None
+        operator = optimizer_operator(workload.optimizer_work(OPTIMIZER_PARAMETERS))
+        found = np.empty(len(architectures))
+        for start in range(0, len(found), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            pricer = Pricer(architectures.take(block), cluster)
+            joules = operator_energy_j(pricer, [operator], self.technology)
+            found[block] = joules[:, 0] / OPTIMIZER_PARAMETERS
+        return found
+
+    def dynamic_j(self, times: StepTimes, pricer: Pricer, workload: Workload, option: Option) -> FloatArray:
+        """Return the dynamic joules of all microbatches of a step, ``(n,)`` as ``pricer``."""
+        assert self.technology is not None
+        return times.joules(pricer, self.technology).step_j(
+            times.layers.step,
+            microbatches=workload.global_batch // option.microbatch,
+            recompute=option.recompute,
+        )
+
+    def bounds(
+        self,
+        step_s: FloatArray,
+        dynamic_j: FloatArray | None,
+        optimizer_j: FloatArray | None,
+        indices: Indices | slice,
+        space: OptionSpace,
+        batch: int,
+    ) -> FloatArray:
+        """Return lower bounds of the figures, ``(n, count)``, from lower bounds of the step seconds ``(n,)``.
+
+        ``dynamic_j`` and ``optimizer_j`` ``(n,)`` are as :meth:`dynamic_j` and :meth:`optimizer_j` give them.
+        """
+        found = np.empty((len(step_s), self.count))
+        found[:, 0] = step_s / batch
+        if self.count > 1:
+            assert dynamic_j is not None
+            assert self.static_w is not None
+            assert optimizer_j is not None
+            once_j = optimizer_j * _parameters(space)
+            found[:, 1] = (dynamic_j + once_j + self.static_w[indices] * (self.accelerators * step_s)) / batch
+        if self.count > 2:
+            found[:, 2] = self._usd(found[:, 0], found[:, 1], indices, space.option)
+        return found
+
+    def of(
+        self,
+        bounds: FloatArray,
+        placements: Placements,
+        optimizer_j: FloatArray | None,
+        indices: Indices,
+        space: OptionSpace,
+        workload: Workload,
+    ) -> FloatArray:
+        """Return the figures of placements, ``(n, count)``; infinite where there is none.
+
+        ``bounds`` ``(n, count)`` are those of :meth:`bounds` for the same architectures and option: what the placements
+        add to them is added, so that no figure falls below its bound.
+        """
+        batch = workload.global_batch
+        found = np.empty(bounds.shape)
+        found[:, 0] = placements.step_s / batch
+        if self.count > 1:
+            assert self.static_w is not None
+            assert optimizer_j is not None
+            later_s = np.maximum(found[:, 0] - bounds[:, 0], 0.0)
+            more = self._beyond_one_j(placements, optimizer_j, space, workload) / batch
+            with np.errstate(invalid="ignore"):
+                found[:, 1] = bounds[:, 1] + (self.static_w[indices] * self.accelerators * later_s + more)
+        if self.count > 2:
+            found[:, 2] = np.maximum(self._usd(found[:, 0], found[:, 1], indices, space.option), bounds[:, 2])
+        found[~np.isfinite(placements.step_s)] = np.inf
+        return found
+
+    def _beyond_one_j(
+        self, placements: Placements, optimizer_j: FloatArray, space: OptionSpace, workload: Workload
+    ) -> FloatArray:
+        """Return the joules of further replicas' optimizer steps, gradient reduction and stage boundaries, ``(n,)``."""
+        assert self.technology is not None
+        step, parameters = space.step, _parameters(space)
+        block = split_chain(step)[1]
+        link = self.technology.need_energy().network_j_per_byte
+        ways = placements.table.ways
+        replicas = np.array([way.replicas for _, way in ways], dtype=np.float64)[placements.way]
+        stages = np.array([way.stages for _, way in ways], dtype=np.float64)[placements.way]
+        microbatches = workload.global_batch // space.option.microbatch
+        gradients = 2 * (replicas - 1) * (parameters * step.parameter_bytes.gradient)
+        boundaries = 2 * (stages - 1) * (microbatches * block.input_bytes * step.tensor_parallel)
+        more: FloatArray = (replicas - 1) * (optimizer_j * parameters) + link * (gradients + boundaries)
+        return more
+
+    def _usd(self, seconds: FloatArray, joules: FloatArray, indices: Indices | slice, option: Option) -> FloatArray:
+        assert self.technology is not None
+        assert self.price_usd is not None
+        cost = self.technology.need_cost()
+        hardware = self.price_usd(option.hbm_bytes)[indices] * (self.accelerators / cost.service_life_s)
+        usd: FloatArray = hardware * seconds + cost.energy_usd_per_j * joules
+        return usd
+
+
+def _parameters(space: OptionSpace) -> float:
+    """Return the parameters of one replica on all its devices."""
+    first, block, n_blocks, last = split_chain(space.step)
+    return space.step.tensor_parallel * (first.parameters + n_blocks * block.parameters + last.parameters)

@@ -1,0 +1,43 @@
+"""One process at a time may write a run folder."""
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from archplace.arch_configs.errors import StoreError
+
+LOCK_FILE = "run.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLock:
+    """Holds a run folder until released; the operating system releases it when the process ends in whatever way.
+
+    An SQLite file of its own on which an exclusive transaction stays open: SQLite knows how to lock on every system,
+    network file systems included, and the store itself stays readable.
+    """
+
+    connection: sqlite3.Connection
+
+    @classmethod
+    def take(cls, folder: Path) -> Self:
+        """Lock ``folder``. Raises :class:`StoreError` when another process holds it, or it cannot be written."""
+        path = folder / LOCK_FILE
+        try:
+            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+            connection.execute("begin exclusive")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise StoreError(
+                    f"{folder}: another process is writing here; wait for it, or give another --out "
+                    f"(watch it with: archplace status {folder})"
+                ) from None
+            reason = "no right to write" if not os.access(folder, os.W_OK) else str(error)
+            raise StoreError(f"{folder}: cannot be used as run folder ({reason}); give another --out") from None
+        return cls(connection)
+
+    def release(self) -> None:
+        """Let others write."""
+        self.connection.close()
