@@ -9,6 +9,8 @@ from archplace.search.schedule.graph import Kind, ScheduleGraph
 
 Floats = NDArray[np.float64]
 
+_TENSOR, _VECTOR, _FUSED, _NETWORK = (int(kind) for kind in (Kind.TENSOR, Kind.VECTOR, Kind.FUSED, Kind.NETWORK))
+"""Plain numbers: members of an enum are slow to look up."""
 _EVERY = len(Kind)
 """What an operator on all units waits for, beside the units of each kind."""
 
@@ -63,14 +65,14 @@ def dispatch(
     tensor_free = _free(graph.uses_tensor, tensor_units)
     vector_free = _free(graph.uses_vector, vector_units)
     pairs = min(len(tensor_free), len(vector_free))
-    has_fused = bool((graph.kinds == Kind.FUSED).any())
+    has_fused = bool((graph.kinds == _FUSED).any())
     exclusive_end = np.zeros(count)
     for _ in range(n_ops):
-        np.maximum(tensor_free.min(axis=0), exclusive_end, out=free[Kind.TENSOR])
-        np.maximum(vector_free.min(axis=0), exclusive_end, out=free[Kind.VECTOR])
+        np.maximum(tensor_free.min(axis=0), exclusive_end, out=free[_TENSOR])
+        np.maximum(vector_free.min(axis=0), exclusive_end, out=free[_VECTOR])
         if has_fused:
             both_free = np.maximum(tensor_free[:pairs], vector_free[:pairs])
-            np.maximum(both_free.min(axis=0), exclusive_end, out=free[Kind.FUSED])
+            np.maximum(both_free.min(axis=0), exclusive_end, out=free[_FUSED])
         earliest = np.maximum(ready, free.take(place))
         picked = (earliest + blocked).argmin(axis=0)
 
@@ -85,20 +87,25 @@ def dispatch(
             claimed[idle] = -1
         end = begin + length
         start.put(at, begin)
-        for kind, units in ((Kind.TENSOR, tensor_free), (Kind.VECTOR, vector_free)):
-            chosen = np.flatnonzero(claimed == kind)
-            if len(chosen):
+        for kind, units in ((_TENSOR, tensor_free), (_VECTOR, vector_free)):
+            chosen = (claimed == kind).nonzero()[0]
+            if not len(chosen):
+                continue
+            if len(units) == 1:
+                units[0, chosen] = end[chosen]
+                unit.put(at[chosen], 0)
+            else:
                 index = units.take(chosen, axis=1).argmin(axis=0)
                 units[index, chosen] = end[chosen]
                 unit.put(at[chosen], index)
         if has_fused:
-            chosen = np.flatnonzero(claimed == Kind.FUSED)
+            chosen = (claimed == _FUSED).nonzero()[0]
             index = both_free.take(chosen, axis=1).argmin(axis=0)
             tensor_free[index, chosen] = vector_free[index, chosen] = end[chosen]
             unit.put(at[chosen], index)
-        np.copyto(free[Kind.NETWORK], end, where=claimed == Kind.NETWORK)
+        np.copyto(free[_NETWORK], end, where=claimed == _NETWORK)
         np.copyto(exclusive_end, end, where=claimed == _EVERY)
-        np.maximum(free[_EVERY], end, out=free[_EVERY], where=(claimed != Kind.NETWORK) & (claimed >= 0))
+        np.maximum(free[_EVERY], end, out=free[_EVERY], where=(claimed != _NETWORK) & (claimed >= 0))
 
         blocked.put(at, np.inf)
         released = follows.take(picked, axis=1)

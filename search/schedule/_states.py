@@ -369,5 +369,5 @@ def _paths(part: Part, one_s: Floats, all_s: Floats) -> NDArray[np.bool_]:
         tensor_units=np.ones(len(one_s), dtype=np.int64),
         vector_units=np.ones(len(one_s), dtype=np.int64),
     )
-    own, longest = paths_of(part, data)
-    return np.stack(np.broadcast_arrays(own.T, longest.T), axis=2) > 0
+    paths = [path.T for path in paths_of(part, data)]
+    return np.stack(np.broadcast_arrays(*paths), axis=2) > 0

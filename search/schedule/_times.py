@@ -24,41 +24,50 @@ def schedule_in_order(
     no later than the solver's own times. A ``lower_bound_s`` within the proof tolerance of the makespan is raised to
     it.
     """
-    duration = durations_s(problem, mode)
-    before = problem.graph.before
-    start = np.zeros(problem.n_ops)
-    end = np.zeros(problem.n_ops)
-    tensor_free = np.zeros(problem.tensor_units)
-    vector_free = np.zeros(problem.vector_units)
+    duration = durations_s(problem, mode).tolist()
+    modes, units, kinds = mode.tolist(), unit.tolist(), problem.kinds.tolist()
+    predecessors: list[list[int]] = [[] for _ in kinds]
+    for i, j in problem.graph.reduced_edges.tolist():
+        predecessors[j].append(i)
+    start = [0.0] * problem.n_ops
+    end = [0.0] * problem.n_ops
+    tensor_free = [0.0] * problem.tensor_units
+    vector_free = [0.0] * problem.vector_units
+    free_of: dict[int, tuple[list[float], ...]] = {
+        int(Kind.TENSOR): (tensor_free,),
+        int(Kind.VECTOR): (vector_free,),
+        int(Kind.FUSED): (tensor_free, vector_free),
+    }
+    on_all, network = int(Mode.ALL), int(Kind.NETWORK)
     network_free = 0.0
     for i in order.tolist():
-        kind = problem.kinds[i]
-        earliest = float(end[before[:, i]].max(initial=0.0))
-        if duration[i] == 0:
+        earliest = max((end[j] for j in predecessors[i]), default=0.0)
+        length = duration[i]
+        if length == 0:
             pass
-        elif kind == Kind.NETWORK:
+        elif kinds[i] == network:
             earliest = max(earliest, network_free)
-            network_free = earliest + duration[i]
-        elif mode[i] == Mode.ALL:
-            earliest = max(earliest, float(tensor_free.max()), float(vector_free.max()))
-            tensor_free[:] = vector_free[:] = earliest + duration[i]
+            network_free = earliest + length
+        elif modes[i] == on_all:
+            earliest = max(earliest, *tensor_free, *vector_free)
+            tensor_free[:] = [earliest + length] * len(tensor_free)
+            vector_free[:] = [earliest + length] * len(vector_free)
         else:
-            used = [
-                free
-                for free, needs in (
-                    (tensor_free, kind in (Kind.TENSOR, Kind.FUSED)),
-                    (vector_free, kind in (Kind.VECTOR, Kind.FUSED)),
-                )
-                if needs
-            ]
-            earliest = max(earliest, *(float(free[unit[i]]) for free in used))
+            used = free_of[kinds[i]]
             for free in used:
-                free[unit[i]] = earliest + duration[i]
+                earliest = max(earliest, free[units[i]])
+            for free in used:
+                free[units[i]] = earliest + length
         start[i] = earliest
-        end[i] = earliest + duration[i]
-    makespan_s = float(end.max(initial=0.0))
+        end[i] = earliest + length
+    makespan_s = max(end, default=0.0)
     schedule = Schedule(
-        start_s=start, mode=mode, unit=unit, makespan_s=makespan_s, lower_bound_s=0.0, status=ScheduleStatus.GAP
+        start_s=np.array(start),
+        mode=mode,
+        unit=unit,
+        makespan_s=makespan_s,
+        lower_bound_s=0.0,
+        status=ScheduleStatus.GAP,
     )
     return with_bound(schedule, lower_bound_s)
 
@@ -69,18 +78,22 @@ def order_by_start(problem: ScheduleProblem, start: NDArray[np.float64]) -> NDAr
     The two can disagree where a solver's times are off by its tolerance, or where operators of no duration share a
     start.
     """
-    before = problem.graph.before
-    waits = before.sum(axis=0)
-    queue = [(float(start[i]), i) for i in np.flatnonzero(waits == 0).tolist()]
+    times = start.tolist()
+    waits = [0] * problem.n_ops
+    followers: list[list[int]] = [[] for _ in waits]
+    for i, j in problem.graph.reduced_edges.tolist():
+        waits[j] += 1
+        followers[i].append(j)
+    queue = [(times[i], i) for i, count in enumerate(waits) if count == 0]
     heapq.heapify(queue)
     order = []
     while queue:
         _, i = heapq.heappop(queue)
         order.append(i)
-        for j in np.flatnonzero(before[i]).tolist():
+        for j in followers[i]:
             waits[j] -= 1
             if waits[j] == 0:
-                heapq.heappush(queue, (float(start[j]), j))
+                heapq.heappush(queue, (times[j], j))
     return np.array(order, dtype=np.int64)
 
 

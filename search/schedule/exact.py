@@ -38,8 +38,10 @@ from archplace.search.schedule.problem import (
     with_bound,
 )
 
-_FIRST_WIDTH = 32
-"""States per layer in the first pass."""
+_FIRST_WIDTH = 4
+"""States per layer in the first pass; most best schedules are found in a narrow one, and then only proven."""
+_LIMITED_WIDTH = 256
+"""States per layer once the limit is reached."""
 _WIDER = 8
 """Factor of the width from pass to pass."""
 _MOST_WIDTH = 16384
@@ -72,8 +74,8 @@ def solve_exact(
 
     ``problems`` must be canonical, their graphs ``part.graph``. ``known`` are valid schedules to beat, returned where
     none is better; ``lower_bound_s`` is what is known below. ``state_limit`` counts the states of one problem made in
-    all passes: where it is reached, the pass goes on with the width of the first. Besides this limit and that of the
-    width, only a part of more operators than a word has bits ends with a gap. No problem influences another.
+    all passes: where it is reached, the pass goes on narrowly. Besides this limit and that of the width, only a part of
+    more operators than a word has bits ends with a gap. No problem influences another.
     """
     searches = [
         _Search.of(problem, part, with_bound(schedule, bound_s))
@@ -197,7 +199,7 @@ def _pass(model: Model, *, known_s: Floats, width: int, most: NDArray[np.int64])
     last = model.n_ops - 1
     makespan_s = np.zeros(0)
     for layer in range(model.n_ops):
-        widths = np.where(made > most, min(width, _FIRST_WIDTH), width)
+        widths = np.where(made > most, min(width, _LIMITED_WIDTH), width)
         blocks = []
         for first in range(0, len(states), _BLOCK):
             rows = slice(first, min(first + _BLOCK, len(states)))

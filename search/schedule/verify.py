@@ -61,8 +61,10 @@ def verify(problem: ScheduleProblem, schedule: Schedule) -> list[str]:
             violations.append(f"{names[i]}: found unit {unit[i]}, but there are {limit} for its kind")
 
     for i in range(count):
+        start_i, end_i = start[i], end[i]
         for j in range(i):
-            if min(end[i], end[j]) - max(start[i], start[j]) <= slack:
+            first_end = end[j] if end[j] < end_i else end_i
+            if first_end - start_i <= slack or first_end - start[j] <= slack:
                 continue  # they do not overlap; this includes operators of no duration
             pair = f"{names[j]} and {names[i]} overlap"
             if kinds[i] is Kind.NETWORK or kinds[j] is Kind.NETWORK:
