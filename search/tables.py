@@ -4,11 +4,13 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from archplace.arch_configs.architectures import Architectures
 from archplace.search.explain import Explanation, explain, peak_flops_per_s
+from archplace.search.fates import options_of
 from archplace.search.objectives import Objective
 from archplace.search.outcome import BOUND_NAMES, Bound, Evaluated, Fate, Outcome
-from archplace.search.fates import options_of
 from archplace.search.run import RunResult, evaluator_of
 from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Workload
@@ -54,6 +56,17 @@ class PointView:
     def proven(self) -> bool:
         """Whether nothing faster is possible on this architecture: every schedule that matters is proven optimal."""
         return self.point.proven
+
+    @property
+    def fate(self) -> Fate:
+        """On the front or dominated: of this point, whatever other points its architecture has."""
+        here = (self.point.architecture, self.point.number)
+        return Fate.FRONT if here in self.result.outcome.front_ids else Fate.DOMINATED
+
+    @property
+    def dominated_by(self) -> Evaluated | None:
+        """The point of the front that dominates this one, or None."""
+        return None if self.is_baseline else self.result.outcome.witness(np.array(self.point.values))
 
     @cached_property
     def explanations(self) -> tuple[Explanation, ...]:

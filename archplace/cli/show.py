@@ -32,7 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "id",
         metavar="ID",
         nargs="?",
-        help=f"number of an architecture (of its further design points: 12.1, 12.2, …), or '{BASELINE}' (default: list the front, fastest first)",
+        help=f"number of a design (12; of further designs on one architecture 12.1, 12.2, …), or '{BASELINE}'; "
+        "without it the front is listed",
     )
     parser.add_argument(
         "--options", action="store_true", help="list the fate of every placement option on the architecture ID"
@@ -95,7 +96,8 @@ def _design(result: RunResult, text: str) -> tuple[int, int]:
     record = result.outcome.records.get(architecture)
     points = 0 if record is None else len(record.points)
     if number and number >= points:
-        raise ConfigError(f"ID: found {text!r}; architecture {architecture} has {points} design points, from {first}")
+        known = f"{first} to {first}.{points - 1}" if points > 1 else first if points else "none"
+        raise ConfigError(f"ID: found {text!r}; the design points of architecture {architecture} are: {known}")
     return architecture, number
 
 

@@ -8,10 +8,8 @@ from archplace.search.report._format import cell, count, gigabytes, heading, num
 from archplace.search.report._html import Html, element, table
 from archplace.search.report.contents import CAVEAT, Contents, front_rows
 from archplace.search.report.health import Level
-from archplace.search.report.summary import ReasonGroup
+from archplace.search.report.summary import MOST_NAMED, ReasonGroup
 
-_SUBJECTS = 12
-"""Examples named per reason before the rest is only counted."""
 _LEVEL_WORDS = {Level.ATTENTION: "Look at this", Level.NOTE: "Note", Level.GOOD: "Good"}
 
 
@@ -109,8 +107,8 @@ def _reasons(groups: Sequence[ReasonGroup], caption: str, none: str) -> Html:
         return empty(none)
     rows = []
     for group in groups:
-        more = group.count - _SUBJECTS
-        who = "; ".join(group.subjects[:_SUBJECTS]) + (f"; and {more:,} more" if more > 0 else "")
+        more = group.count - MOST_NAMED
+        who = "; ".join(group.subjects[:MOST_NAMED]) + (f"; and {more:,} more" if more > 0 else "")
         rows.append((group.reason, f"{group.count:,}", who))
     return table(caption, ("reason", "count", "which"), rows, numeric=(1,))
 

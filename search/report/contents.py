@@ -6,7 +6,7 @@ from archplace import __version__
 from archplace.search.report.design import difference_row
 from archplace.search.report.health import Finding, health
 from archplace.search.report.picks import Pick, picks
-from archplace.search.report.summary import Counts, ReasonGroup, group_reasons
+from archplace.search.report.summary import Counts, ReasonGroup, group_architectures, group_reasons
 from archplace.search.run import RunResult
 from archplace.search.tables import PointView, Row, baseline_view, point_views
 
@@ -34,7 +34,7 @@ class Contents:
         """Digest a finished run."""
         front, baseline, counts = point_views(result), baseline_view(result), Counts.of(result)
         options = group_reasons(result.outcome.option_reasons)
-        architectures = group_reasons(result.outcome.reasons)
+        architectures = group_architectures(result.outcome.reasons)
         missing = ""
         if result.baseline is None:
             missing = "The run file names no baseline accelerator (key: baseline)."

@@ -1,7 +1,6 @@
 """One design point as a document: architecture, placement, metrics, breakdown, memory, difference to the baseline."""
 
 from archplace.search.explain import Explanation
-from archplace.search.explore import Fate
 from archplace.search.report.picks import difference
 from archplace.search.tables import PointView, Row
 from archplace.search.workload_search import WorkloadResult
@@ -13,10 +12,9 @@ def design_document(point: PointView, baseline: PointView | None) -> Row:
     result = point.result
     document: Row = {"name": point.label, **point.headline()}
     if not point.is_baseline:
-        architecture = point.point.architecture
-        by = int(result.outcome.by[architecture])
-        document["fate"] = Fate(int(result.outcome.fate[architecture])).name.lower()
-        document["dominated_by"] = by if by >= 0 else None
+        by = point.dominated_by
+        document["fate"] = point.fate.name.lower()
+        document["dominated_by"] = by.id if by is not None else None
     document["architecture"] = point.architecture()
     document["workloads"] = [
         _workload(workload, found, why)

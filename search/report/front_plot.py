@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from plotly import graph_objects as go
 
-from archplace.search.explore import Fate
+from archplace.search.outcome import Fate
 from archplace.search.report._format import number
 from archplace.search.report.colours import (
     AXIS,
@@ -98,7 +98,7 @@ def prepare_front(
 ) -> FrontPlot:
     """Return what the plot shows; axes are logarithmic where what was evaluated spans more than two decades."""
     outcome = result.outcome
-    beaten = [view(result, outcome.points[i]) for i in np.flatnonzero(outcome.fate == Fate.DOMINATED).tolist()]
+    beaten = [view(result, point) for point in outcome.dominated]
     front_points, dominated = _points(front), _points(beaten)
     star = _points([baseline] if baseline is not None and np.isfinite(baseline.area_mm2) else [])
     areas = front_points.area_mm2 + dominated.area_mm2 + star.area_mm2
@@ -141,7 +141,7 @@ def _closest_bounds(result: RunResult, front: Points) -> Points:
     pruned = np.flatnonzero(outcome.fate == Fate.PRUNED)
     if len(pruned) == 0 or not front.ids:
         return Points()
-    area, speed = result.architectures.area_mm2[pruned], 1 / outcome.bound_seconds_per_sample[pruned]
+    area, speed = result.architectures.area_mm2[pruned], 1 / outcome.bound[pruned, 0]
     # Whatever dominates a bound has no more area, so that every bound has a step of the front at its left.
     best = np.maximum.accumulate(np.array(front.samples_per_s))
     step = best[np.maximum(np.searchsorted(front.area_mm2, area, side="right") - 1, 0)]

@@ -2,11 +2,9 @@
 
 from importlib.resources import files
 
-import numpy as np
 from plotly.offline import get_plotlyjs
 
 from archplace import __version__
-from archplace.search.explore import Fate
 from archplace.search.report._answer import answer_card, front_card, why_card
 from archplace.search.report._format import cell, heading
 from archplace.search.report._html import Html, element, join, json_script
@@ -72,9 +70,7 @@ def _asset(name: str) -> str:
 def _page_data(contents: Contents, *, beside_run: bool) -> dict[str, object]:
     """Return what the page's script knows: every evaluated design, and which one it shows first."""
     outcome = contents.result.outcome
-    dominated = [
-        view(contents.result, outcome.points[i]) for i in np.flatnonzero(outcome.fate == Fate.DOMINATED).tolist()
-    ]
+    dominated = [view(contents.result, point) for point in outcome.dominated]
     baseline = [contents.baseline] if contents.baseline is not None else []
     return {
         "beside_run": beside_run,
@@ -89,8 +85,13 @@ def _page_data(contents: Contents, *, beside_run: bool) -> dict[str, object]:
 
 def _known(point: PointView) -> Row:
     """Return what is known of a dominated design without explaining it."""
-    by = int(point.result.outcome.by[point.point.architecture])
-    return {**point.headline(), "dominated_by": str(by), **point.architecture(), **point.placement()}
+    by = point.dominated_by
+    return {
+        **point.headline(),
+        "dominated_by": None if by is None else str(by.id),
+        **point.architecture(),
+        **point.placement(),
+    }
 
 
 def _fields(rows: list[tuple[PointView, Row]]) -> dict[str, object]:

@@ -1,13 +1,16 @@
 """What a run explored: counts by fate, and reasons grouped so that a thousand of a kind are one line."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from archplace.search.explore import Fate
+from archplace.search.outcome import Fate, Reasons
 from archplace.search.run import RunResult
+
+MOST_NAMED = 12
+"""Examples named per reason before the rest is only counted."""
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 
@@ -70,19 +73,43 @@ class ReasonGroup:
     """The text; where numbers differ, their range."""
     count: int
     subjects: tuple[str, ...]
-    """Who has this reason, in the order given."""
+    """Who has this reason, in the order given; of many architectures the first :data:`MOST_NAMED`."""
 
 
-def group_reasons(reasons: Mapping[str, str] | Mapping[int, str]) -> tuple[ReasonGroup, ...]:
+def group_reasons(reasons: Mapping[str, str]) -> tuple[ReasonGroup, ...]:
     """Group reasons by their text without numbers, most frequent first."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for subject, reason in reasons.items():
-        groups.setdefault(_NUMBER.sub("#", reason), []).append((str(subject), reason))
+    return _grouped([(reason, 1, (subject,)) for subject, reason in reasons.items()])
+
+
+def group_architectures(reasons: Reasons) -> tuple[ReasonGroup, ...]:
+    """Group the reasons of architectures as :func:`group_reasons`; of many architectures the first few are named.
+
+    Only the least and the greatest number of each kind are written out, so that a million take little time.
+    """
+    own = np.array(sorted(reasons.own), dtype=np.int64)
+    pieces: list[tuple[str, int, tuple[str, ...]]] = []
+    for code, text in enumerate(reasons.texts):
+        members = np.setdiff1d(np.flatnonzero(reasons.code == code), own, assume_unique=True)
+        if len(members) == 0:
+            continue
+        amounts = reasons.amount[members]
+        least, most = text.format(amounts.min()), text.format(amounts.max())
+        named = tuple(str(i) for i in members[:MOST_NAMED].tolist())
+        # What the greatest number adds to the text is its end of the range: it counts nobody.
+        pieces += [(least, len(members), named), (most, 0, ())]
+    pieces += [(reasons.own[i], 1, (str(i),)) for i in own.tolist()]
+    return _grouped(pieces)
+
+
+def _grouped(pieces: Sequence[tuple[str, int, tuple[str, ...]]]) -> tuple[ReasonGroup, ...]:
+    groups: dict[str, list[tuple[str, int, tuple[str, ...]]]] = {}
+    for piece in pieces:
+        groups.setdefault(_NUMBER.sub("#", piece[0]), []).append(piece)
     found = [
         ReasonGroup(
-            reason=_merged([reason for _, reason in members]),
-            count=len(members),
-            subjects=tuple(subject for subject, _ in members),
+            reason=_merged([reason for reason, _, _ in members]),
+            count=sum(count for _, count, _ in members),
+            subjects=tuple(subject for _, _, subjects in members for subject in subjects),
         )
         for members in groups.values()
     ]

@@ -16,13 +16,15 @@ id     area      throughput    fate
 The baseline has 250 mm² and 40 samples/s.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from archplace.arch_configs import Architectures, DesignSpace, load_accelerator, load_cluster, load_space
-from archplace.search.explore import Evaluated, Fate, Outcome
+from archplace.search.objectives import Objectives
 from archplace.search.options import Option
+from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Reasons, Record
 from archplace.search.placement.training import BestPlacement, Degrees
 from archplace.search.run import Baseline, RunResult
 from archplace.search.runfile import Run
@@ -32,6 +34,11 @@ from archplace.workloads import Workload, load_workload
 
 AREAS = (100.0, 200.0, 300.0, 400.0, 250.0, 500.0, 600.0, 50.0)
 SPEEDS = {0: 20.0, 1: 36.0, 2: 50.0, 3: 55.0, 4: 30.0}
+BOUNDS = (22.0, 37.0, 51.0, 56.0, 38.0, 54.0, 0.0, 0.0)
+OPTION_REASONS = {
+    "t=1 b=2 stash HBM 32 GB": "memory: needs at least 40.5 GB per device (9 stages of 1), HBM has 32.0 GB",
+    "t=2 b=2 stash HBM 32 GB": "memory: needs at least 35.1 GB per device (9 stages of 2), HBM has 32.0 GB",
+}
 ACCELERATORS = 64
 GB = 10**9
 
@@ -64,6 +71,7 @@ def a_run(*workloads: Workload, name: str = "hand-made") -> Run:
             recompute=(False, True),
             hbm_bytes=(32 * GB, 64 * GB),
         ),
+        objectives=Objectives.of(["throughput", "area"]),
         baseline=None,
     )
 
@@ -90,28 +98,55 @@ def placed(workload: Workload, samples_per_s: float, *, proven: bool = True) -> 
 
 
 def evaluated(run: Run, architecture: int, samples_per_s: float, *, proven: bool = True) -> Evaluated:
+    lower_s = (1 if proven else 0.9) / samples_per_s
     return Evaluated(
         architecture=architecture,
         results=tuple(placed(workload, samples_per_s, proven=proven) for workload in run.workloads),
+        values=(1 / samples_per_s, AREAS[architecture]),
+        best_case=(lower_s, AREAS[architecture]),
         seconds_per_sample=1 / samples_per_s,
-        lower_seconds_per_sample=(1 if proven else 0.9) / samples_per_s,
+        lower_seconds_per_sample=lower_s,
     )
+
+
+def outcome_of(
+    points: Iterable[Evaluated],
+    *,
+    fates: Sequence[Fate] = (*[Fate.FRONT] * 4, Fate.DOMINATED, Fate.PRUNED, Fate.INFEASIBLE, Fate.INFEASIBLE),
+    bounds: Sequence[float] = BOUNDS,
+    reasons: Mapping[int, str] | None = None,
+) -> Outcome:
+    """An outcome of points on given architectures; ``bounds`` are throughputs, 0 where infeasible."""
+    with np.errstate(divide="ignore"):
+        seconds = 1 / np.array(bounds)
+    outcome = Outcome(
+        objectives=Objectives.of(["throughput", "area"]),
+        fate=np.array(fates, dtype=np.int8),
+        bound=np.where(np.isfinite(seconds)[:, None], np.column_stack((seconds, AREAS)), np.inf),
+        bound_kind=np.full(len(AREAS), Bound.SCHEDULE, dtype=np.int8),
+        records={point.architecture: Record(architecture=point.architecture, points=(point,)) for point in points},
+        reasons=replace(Reasons.none(len(AREAS), ()), own=dict(reasons or {})),
+        option_reasons=dict(OPTION_REASONS),
+    )
+    outcome.set_front([point for point in outcome.points if outcome.fate[point.architecture] == Fate.FRONT])
+    return outcome
 
 
 def an_outcome(run: Run) -> Outcome:
-    fates = [Fate.FRONT] * 4 + [Fate.DOMINATED, Fate.PRUNED, Fate.INFEASIBLE, Fate.INFEASIBLE]
-    return Outcome(
-        fate=np.array(fates, dtype=np.int8),
-        bound_seconds_per_sample=1 / np.array([22.0, 37.0, 51.0, 56.0, 38.0, 54.0, np.inf, np.inf])
-        + np.array([0.0] * 6 + [np.inf] * 2),
-        by=np.array([-1, -1, -1, -1, 1, 3, -1, -1]),
-        points={architecture: evaluated(run, architecture, speed) for architecture, speed in SPEEDS.items()},
+    return outcome_of(
+        [evaluated(run, architecture, speed) for architecture, speed in SPEEDS.items()],
         reasons={6: "area 600.0 mm² exceeds the budget of 550.0 mm²", 7: "llama2-7b: no placement option fits"},
-        option_reasons={
-            "t=1 b=2 stash HBM 32 GB": "memory: needs at least 40.5 GB per device (9 stages of 1), HBM has 32.0 GB",
-            "t=2 b=2 stash HBM 32 GB": "memory: needs at least 35.1 GB per device (9 stages of 2), HBM has 32.0 GB",
-        },
     )
+
+
+def with_points(result: RunResult, *points: Evaluated, **changes: Sequence[float] | Sequence[Fate]) -> RunResult:
+    """The same run with other points on some architectures, and perhaps other fates or bounds."""
+    earlier = {point.architecture: point for point in result.outcome.points}
+    reasons = result.outcome.reasons.own
+    changed = outcome_of(
+        (earlier | {point.architecture: point for point in points}).values(), reasons=reasons, **changes
+    )
+    return replace(result, outcome=changed)
 
 
 def architectures_of(run: Run) -> Architectures:
@@ -147,10 +182,15 @@ def nothing_feasible(run: Run | None = None) -> RunResult:
         run=run,
         architectures=architectures_of(run),
         outcome=Outcome(
+            objectives=Objectives.of(["throughput", "area"]),
             fate=np.full(count, Fate.INFEASIBLE, dtype=np.int8),
-            bound_seconds_per_sample=np.full(count, np.inf),
-            by=np.full(count, -1),
-            reasons=dict.fromkeys(range(count), "llama2-7b: no placement option fits"),
+            bound=np.full((count, 2), np.inf),
+            bound_kind=np.full(count, Bound.WORK, dtype=np.int8),
+            reasons=Reasons(
+                code=np.zeros(count, dtype=np.int8),
+                amount=np.zeros(count),
+                texts=("llama2-7b: no placement option fits",),
+            ),
             option_reasons={"t=1 b=1": "memory: needs at least 90.1 GB per device (1 stages of 1), HBM has 32.0 GB"},
         ),
         baseline=None,
@@ -160,18 +200,9 @@ def nothing_feasible(run: Run | None = None) -> RunResult:
 
 def only(result: RunResult, architecture: int) -> RunResult:
     """The same run with a single design on the front and nothing else evaluated."""
-    outcome = result.outcome
-    fate = np.full(len(AREAS), Fate.PRUNED, dtype=np.int8)
-    fate[architecture] = Fate.FRONT
-    by = np.full(len(AREAS), architecture)
-    by[architecture] = -1
-    single = replace(
-        outcome,
-        fate=fate,
-        by=by,
-        bound_seconds_per_sample=np.full(len(AREAS), 1.0),
-        points={architecture: outcome.points[architecture]},
-        reasons={},
-        option_reasons={},
-    )
+    point = result.outcome.point(architecture)
+    assert point is not None
+    fates = [Fate.FRONT if i == architecture else Fate.PRUNED for i in range(len(AREAS))]
+    single = outcome_of([point], fates=fates, bounds=[1.0] * len(AREAS))
+    single.option_reasons = {}
     return replace(result, outcome=single)

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from report_helpers import a_run, an_outcome, nothing_feasible
 
 from archplace.cli import main
-from archplace.search.explore import Outcome
+from archplace.search.outcome import Outcome
 from archplace.search.report import FILES
 from archplace.search.runfile import Run
 from archplace.search.store import Store
@@ -21,8 +21,8 @@ def _store(folder: Path, outcome: Outcome | None) -> Path:
     text = TypeAdapter(Run).dump_json(run).decode()
     with Store.create(folder, digest=run.digest, meta={"name": run.name, "run": text}) as store:
         if outcome is not None:
-            store.add_points(outcome.points.values())
-            store.finish(outcome)
+            store.keep_records(outcome.records.values(), solved=True)
+            store.finish(outcome, progress={"phase": "done"})
     return folder
 
 
@@ -123,7 +123,7 @@ def test_show_says_what_became_of_architectures_off_the_front(folder: Path, caps
     assert (document["fate"], document["dominated_by"]) == ("pruned", 3)
 
 
-@pytest.mark.parametrize("wrong", ["8", "-1", "x", "1.5", "²", ""])
+@pytest.mark.parametrize("wrong", ["8", "8.1", "-1", "x", "1.", "²", ""])
 def test_show_refuses_an_unknown_number_with_the_valid_range(
     wrong: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +132,12 @@ def test_show_refuses_an_unknown_number_with_the_valid_range(
     assert out == ""
     assert err.count("\n") == 1
     assert f"found {wrong!r}; allowed are 0 to 7" in err
+
+
+def test_show_refuses_a_further_design_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong, known in (("1.5", "of architecture 1 are: 1"), ("5.1", "of architecture 5 are: none")):
+        assert main(["show", str(folder), wrong]) == 2
+        assert known in capsys.readouterr().err
 
 
 def test_show_says_that_there_is_no_baseline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

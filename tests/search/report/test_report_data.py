@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from report_helpers import (
     AREAS,
+    BOUNDS,
     GB,
     SPEEDS,
     a_result,
@@ -16,17 +17,18 @@ from report_helpers import (
     evaluated,
     nothing_feasible,
     only,
+    with_points,
 )
 
 from archplace.arch_configs.errors import StoreError
 from archplace.search.explain import PARTS, OperatorBar
-from archplace.search.explore import Fate
+from archplace.search.outcome import Fate, Reasons
 from archplace.search.report import Contents, difference
 from archplace.search.report.front_plot import draw_front, prepare_front
 from archplace.search.report.health import Level
 from archplace.search.report.picks import by_point
 from archplace.search.report.schedule_plot import _gantt, draw_schedule, prepare_schedule
-from archplace.search.report.summary import group_reasons
+from archplace.search.report.summary import group_architectures, group_reasons
 from archplace.search.report.why_plot import draw_memory, draw_step, labelled_points, prepare_why
 from archplace.search.report.write import write_report
 from archplace.search.tables import fate_row, point_views
@@ -58,9 +60,8 @@ def test_a_design_that_is_picked_twice_is_one_group() -> None:
 
 def test_a_straight_front_has_no_knee() -> None:
     result = a_result()
-    points = {i: evaluated(result.run, i, AREAS[i] / 5) for i in range(4)}
-    outcome = replace(result.outcome, points={**result.outcome.points, **points})
-    assert "Knee" not in {pick.name for pick in Contents.of(replace(result, outcome=outcome)).picks}
+    straight = with_points(result, *(evaluated(result.run, i, AREAS[i] / 5) for i in range(4)))
+    assert "Knee" not in {pick.name for pick in Contents.of(straight).picks}
 
 
 def test_the_difference_to_the_baseline_is_relative_to_the_baseline() -> None:
@@ -93,6 +94,23 @@ def test_reasons_that_differ_in_numbers_are_one_group_with_their_range() -> None
     ]
 
 
+def test_reasons_of_many_architectures_are_counted_and_only_the_first_are_named() -> None:
+    reasons = Reasons(
+        code=np.array([0] * 5000 + [-1] + [1] * 3, dtype=np.int8),
+        amount=np.concatenate((np.linspace(901.0, 1200.0, 5000), np.zeros(4))),
+        texts=("area {:.4g} mm² exceeds the budget of 900 mm²", "one: no placement option fits"),
+        own={2: "area 1300 mm² exceeds the budget of 900 mm²", 5000: "no HBM capacity suits all workloads"},
+    )
+    groups = group_architectures(reasons)
+    assert [(group.count, group.reason) for group in groups] == [
+        (5000, "area 901…1300 mm² exceeds the budget of 900 mm²"),
+        (3, "one: no placement option fits"),
+        (1, "no HBM capacity suits all workloads"),
+    ]
+    assert groups[0].subjects == ("0", "1", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "2")
+    assert groups[1].subjects == ("5001", "5002", "5003")
+
+
 def _titles(contents: Contents, level: Level) -> set[str]:
     return {finding.title for finding in contents.findings if finding.level == level}
 
@@ -116,18 +134,14 @@ def test_health_names_a_parameter_that_most_of_the_front_pins() -> None:
 
 def test_health_names_ties_missing_proofs_and_a_reason_that_rejects_most() -> None:
     result = a_result()
-    outcome = result.outcome
-    points = {**outcome.points, 1: evaluated(result.run, 1, 36.0, proven=False), 4: evaluated(result.run, 4, 36.0)}
     areas = result.architectures.area_mm2.copy()
     areas[4] = areas[1]
-    fate = outcome.fate.copy()
-    fate[4] = Fate.FRONT
-    reasons = dict.fromkeys(range(5), "llama2-7b: no placement option fits")
-    changed = replace(
-        result,
-        architectures=replace(result.architectures, area_mm2=areas),
-        outcome=replace(outcome, fate=fate, points=points, reasons=reasons),
-    )
+    tie = replace(evaluated(result.run, 4, 36.0), values=(1 / 36.0, areas[1]))
+    fates = [*[Fate.FRONT] * 5, Fate.PRUNED, Fate.INFEASIBLE, Fate.INFEASIBLE]
+    changed = with_points(result, evaluated(result.run, 1, 36.0, proven=False), tie, fates=fates)
+    changed.outcome.reasons.own.update(dict.fromkeys(range(5), "llama2-7b: no placement option fits"))
+    changed.outcome.reasons.own.pop(7)
+    changed = replace(changed, architectures=replace(result.architectures, area_mm2=areas))
     findings = {finding.title: finding.text for finding in Contents.of(changed).findings}
     assert "1 = 4" in findings["Ties on the front"]
     assert "more than 10.0 %" in findings["Schedules without proof"]
@@ -168,11 +182,9 @@ def test_axes_are_logarithmic_beyond_two_decades() -> None:
 
 def test_of_many_bounds_those_closest_to_the_front_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     result = a_result()
-    fate = result.outcome.fate.copy()
-    fate[4] = fate[6] = Fate.PRUNED
-    bound = result.outcome.bound_seconds_per_sample.copy()
-    bound[4], bound[6] = 1 / 18.0, 1 / 50.0  # 18/36 and 50/55 of the front at their areas; 54/55 for architecture 5
-    changed = replace(result, outcome=replace(result.outcome, fate=fate, bound_seconds_per_sample=bound))
+    # 18/36 and 50/55 of the front at their areas; 54/55 for architecture 5
+    bounds = [*BOUNDS[:4], 18.0, 54.0, 50.0, 0.0]
+    changed = with_points(result, fates=[*[Fate.FRONT] * 4, *[Fate.PRUNED] * 3, Fate.INFEASIBLE], bounds=bounds)
     monkeypatch.setattr("archplace.search.report.front_plot.MOST_BOUNDS", 2)
     data = prepare_front(changed, point_views(changed), None, ())
     assert (data.bounds.ids, data.n_pruned) == ((5, 6), 3)
@@ -197,8 +209,7 @@ def test_the_bars_of_a_step_add_up_to_the_step_and_the_shares_to_a_hundred() -> 
 
 def test_a_very_slow_design_does_not_hide_the_others_bars() -> None:
     result = a_result()
-    points = {**result.outcome.points, 0: evaluated(result.run, 0, 0.1)}
-    contents = Contents.of(replace(result, outcome=replace(result.outcome, points=points)))
+    contents = Contents.of(with_points(result, evaluated(result.run, 0, 0.1)))
     data = prepare_why(labelled_points(contents.picks, contents.baseline))
     assert max(bar.step_s for bar in data.bars) == pytest.approx(10240)
     # Of the others the slowest is design 1, with 36 samples/s.
@@ -304,6 +315,6 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path
 def test_the_hand_made_run_is_consistent() -> None:
     # The helpers claim fates; dominance among their points must agree.
     outcome = an_outcome(a_run())
-    for i in outcome.points:
+    for i in SPEEDS:
         beaten = any(AREAS[j] <= AREAS[i] and SPEEDS[j] > SPEEDS[i] for j in SPEEDS)
         assert (outcome.fate[i] == Fate.DOMINATED) == beaten
