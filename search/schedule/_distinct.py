@@ -34,9 +34,9 @@ def distinct(data: Durations) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     new = np.concatenate([np.ones(min(1, len(order)), dtype=np.bool_), ~alike])
     # Each set is represented by the architecture that the sorting put first; these in ascending order.
     first = order[new]
-    chosen = np.sort(first)
-    position = np.empty(len(order), dtype=np.int64)
-    position[chosen] = np.arange(len(chosen))
+    represents = np.zeros(len(order), dtype=np.bool_)
+    represents[first] = True
+    position = np.cumsum(represents) - 1
     place = np.empty(len(order), dtype=np.int64)
     place[order] = position[first][np.cumsum(new) - 1]
-    return chosen, place
+    return np.flatnonzero(represents), place
