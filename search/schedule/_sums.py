@@ -30,7 +30,9 @@ class SubsetSums:
     """
 
     steps: Sequence[tuple[int, int, tuple[int, ...]]]
-    """(row, row to start from or -1, operators to add); rows that are not listed are empty."""
+    """(row, row to start from or -1, operators to add), each after the row it starts from; rows that are not listed are
+    empty.
+    """
 
     @classmethod
     def of(cls, subsets: NDArray[np.bool_]) -> "SubsetSums":
@@ -50,15 +52,12 @@ class SubsetSums:
         """Write the sums of ``values`` (k, n) to the rows of ``out`` (m, n) that are not empty; return ``out``."""
         for row, start, added in self.steps:
             into = out[row]
-            if start >= 0:
-                rest = added
-                if rest:
-                    np.add(out[start], values[rest[0]], out=into)
-                else:
-                    into[:] = out[start]
+            if start < 0:
+                into[:] = values[added[0]]
+            elif added:
+                np.add(out[start], values[added[0]], out=into)
             else:
-                rest = added
-                into[:] = values[rest[0]]
-            for i in rest[1:]:
+                into[:] = out[start]
+            for i in added[1:]:
                 into += values[i]
         return out
