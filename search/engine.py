@@ -1,6 +1,6 @@
 """Who computes what an exploration asks for: this process, or others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -28,8 +28,8 @@ class Engine(Protocol):
     ) -> None:
         """Let go of all processes; after an exception without waiting for them."""
 
-    def bounds(self, indices: Indices, kind: Bound) -> BoundBlock:
-        """Return the bounds of the architectures at ``indices``."""
+    def bounds(self, blocks: Sequence[Indices], kind: Bound) -> Iterator[BoundBlock]:
+        """Yield the bounds of each block of architectures, in order; several may be computed ahead."""
 
     def evaluate(self, indices: Indices, options: tuple[FloatArray, ...], *, solve: bool, keep: Keep) -> None:
         """Evaluate architectures, handing records to ``keep`` as they come, in any order.
@@ -57,9 +57,9 @@ class LocalEngine:
         self._pool.__exit__(kind, value, trace)
         self._evaluator.forget()
 
-    def bounds(self, indices: Indices, kind: Bound) -> BoundBlock:
-        """Return the bounds of the architectures at ``indices``."""
-        return self._evaluator.bounds(indices, kind)
+    def bounds(self, blocks: Sequence[Indices], kind: Bound) -> Iterator[BoundBlock]:
+        """Yield the bounds of each block of architectures, one after the other."""
+        return (self._evaluator.bounds(indices, kind) for indices in blocks)
 
     def evaluate(self, indices: Indices, options: tuple[FloatArray, ...], *, solve: bool, keep: Keep) -> None:
         """Evaluate architectures and hand their records to ``keep``."""

@@ -6,7 +6,7 @@ what these leave open, exact evaluation for what could still be best. Each step 
 what earlier steps gave, so that a journal of the steps' answers lets an interrupted exploration go on and end the same.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -184,18 +184,27 @@ class Exploration:
     def _bound_all(self, journal: Journal) -> None:
         """Bound every architecture by work alone, and sort out those that no option or budget allows."""
         members = np.flatnonzero(self._members)
-        blocks = [members[start : start + BLOCK] for start in range(0, len(members), BLOCK)]
-        for number, indices in enumerate(blocks):
-            block = self._bounds(indices, Bound.WORK, number, journal)
+        for number, (indices, block, known) in enumerate(self._bounds(members, Bound.WORK, 0, journal)):
+            if not known:
+                journal.keep_bounds(Bound.WORK, number, block, self.progress())
             self._note_bounds(indices, block, Bound.WORK)
 
-    def _bounds(self, indices: Indices, kind: Bound, number: int, journal: Journal) -> BoundBlock:
-        block = journal.bounds(kind, number)
-        if block is None or len(block.values) != len(indices):
-            block = self._engine.bounds(indices, kind)
-            if kind is Bound.WORK:
-                journal.keep_bounds(kind, number, block, self.progress())
-        return block
+    def _bounds(
+        self, indices: Indices, kind: Bound, number: int, journal: Journal
+    ) -> Iterator[tuple[Indices, BoundBlock, bool]]:
+        """Yield ``indices`` in blocks with their bounds, and whether the journal knew these.
+
+        Blocks are numbered from ``number``. They are kept in this order, so that those known stand before all others.
+        """
+        rest = [indices[start : start + BLOCK] for start in range(0, len(indices), BLOCK)]
+        while rest:
+            known = journal.bounds(kind, number)
+            if known is None or len(known.values) != len(rest[0]):
+                break
+            yield rest.pop(0), known, True
+            number += 1
+        for some, block in zip(rest, self._engine.bounds(rest, kind), strict=True):
+            yield some, block, False
 
     def _note_bounds(self, indices: Indices, block: BoundBlock, kind: Bound) -> None:
         outcome = self.outcome
@@ -215,12 +224,7 @@ class Exploration:
         Blocks are numbered from ``number``; returns the next number.
         """
         indices = indices[self.outcome.bound_kind[indices] < Bound.SCHEDULE]
-        for start in range(0, len(indices), BLOCK):
-            some = indices[start : start + BLOCK]
-            block = journal.bounds(Bound.SCHEDULE, number)
-            known = block is not None and len(block.values) == len(some)
-            if block is None or not known:
-                block = self._engine.bounds(some, Bound.SCHEDULE)
+        for some, block, known in self._bounds(indices, Bound.SCHEDULE, number, journal):
             self._note_bounds(some, block, Bound.SCHEDULE)
             self._prune(some)
             left = np.flatnonzero(self.outcome.fate[some] == Fate.OPEN)
