@@ -11,8 +11,9 @@ from typing import Self
 
 from archplace.search.schedule import Schedule, ScheduleCache, ScheduleProblem, solve_many
 
-_FEW = 8
-"""Schedules that are solved here rather than by waiting for processes to start."""
+_FEW = 64
+"""Schedules that are solved here rather than by waiting for processes to start; also the fewest of one task, since
+together they take a fraction of the time that each takes alone."""
 
 
 class SchedulePool:
@@ -44,14 +45,14 @@ class SchedulePool:
             key = problem.key()
             if key not in known:
                 new.setdefault(key, problem)
-        if len(new) < _FEW or self._jobs == 1:
+        if len(new) < 2 * _FEW or self._jobs == 1:
             self.cache.solve_many(list(new.values()))
             return
         if self._executor is None:
             self._executor = ProcessPoolExecutor(
                 self._jobs, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
             )
-        # Schedules are solved together; two tasks per process leave little to wait for at the end.
+        # Two tasks per process leave little to wait for at the end. Which problems share a task changes no answer.
         count = min(2 * self._jobs, len(new) // _FEW)
         items = list(new.items())
         shares = [items[first::count] for first in range(count)]
