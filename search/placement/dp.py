@@ -26,6 +26,10 @@ from archplace.search.placement.prices import FloatArray, IntArray, StagePrices
 _ROUNDING = 1.0 - 1e-12
 """Factor on bounds that are sums in another order than the loads: rounding must not prune an optimum or a tie."""
 
+_WORTH_TRYING = 0.98
+"""Part of the best time below which a promise is tried at once: a better time ends the search of other widths early,
+but a little better one costs more than it ends."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
@@ -143,20 +147,40 @@ class _Width:
             microbatches, max_devices // narrowest, all_of_them=not prices.synchronisation_grows
         )
         stages = np.arange(1, self.most_stages + 1)
-        most = np.minimum(max_devices // (stages * narrowest), microbatches)
-        fill = -(-microbatches // most) + stages - 1
-        floor = _bottleneck_floor_s(prices, self.most_stages) * fill
+        self._waits: FloatArray | None = None
+        """``(n_replicas, n_layers)``, by the end of the first stage from 1 on; None where devices matter."""
+        self._least_wait = np.zeros(len(self.replicas))
+        if not prices.synchronisation_by_devices:
+            self._waits = prices.synchronisation_s(self.replicas, 0, np.arange(1, prices.n_layers + 1))
+            self._least_wait = self._waits.min(axis=1)
+        # By the replicas' power of two: as many of them as allowed pass fastest, as few as possible wait least.
+        power = 1 << np.arange(int(self.replicas[-1]).bit_length())
+        least_wait = np.minimum.accumulate(self._least_wait[::-1])[::-1][self.replicas.searchsorted(power)]
+        most = (max_devices // (stages * narrowest))[:, None]
+        self._fill_by_power = -(-microbatches // np.minimum(2 * power - 1, most)) + (stages - 1.0)[:, None]
+        """``(most_stages, n_powers)``."""
+        self._wait_by_power = np.where(power > most, np.inf, least_wait)
+        # The least of any number of stages from s on, as below.
+        self._fill_from_s = np.minimum.accumulate(self._fill_by_power.min(axis=1)[::-1])[::-1].tolist()
+        floor = _bottleneck_floor_s(prices, self.most_stages)[:, None] * self._fill_by_power
+        floor_s = (floor + _ROUNDING * self._wait_by_power).min(axis=1)
+        floor_s[: self.suffixes.fewest_stages - 1] = np.inf
         # The least time of any number of stages from s on.
-        self.floor_from_s = np.minimum.accumulate(floor[::-1])[::-1].tolist()
+        self.floor_from_s = np.minimum.accumulate(floor_s[::-1])[::-1].tolist()
 
     def can_reach(self, time_s: float, stages: int) -> bool:
         """Say whether ``stages`` or more stages may take no longer than ``time_s``."""
         return stages <= self.most_stages and self.floor_from_s[stages - 1] <= time_s
 
+    def add_stage(self, time_s: float, stages: int) -> bool:
+        """Add the stage ``stages``; return whether any suffix may be part of a placement as fast as ``time_s``."""
+        return self.suffixes.add_stage(time_s / (_ROUNDING * self._fill_from_s[stages - 1]))
+
     def promises(self, stages: int) -> list[tuple[float, int]]:
         """Return, for the stages just added, a lower bound of the time and the extra devices it is for."""
+        fill, wait = self._fill_by_power[stages - 1], self._wait_by_power[stages - 1]
         return [
-            (bottleneck_s * float(self._fill(stages, extra)[-1]), extra)
+            (float((bottleneck_s * fill + wait).min()), extra)
             for extra, bottleneck_s in enumerate(self.suffixes.whole_chain_s().tolist())
             if bottleneck_s < float("inf")
         ]
@@ -166,6 +190,12 @@ class _Width:
         most = self.max_devices // self.suffixes.devices(stages, extra)
         return self.rounds[: int(self.replicas.searchsorted(most, side="right"))] + (stages - 1)
 
+    def _wait_s(self, first: int, end: int, devices: int, first_ends: IntArray) -> FloatArray:
+        """Return the synchronisation of the replica numbers from index ``first`` up to ``end``."""
+        if self._waits is None:
+            return self.prices.synchronisation_s(self.replicas[first:end], devices, first_ends)
+        return self._waits[first:end, first_ends - 1]
+
     def choose(self, stages: int, extra: int, best: _Choice | None) -> _Choice | None:
         """Try all replica numbers and first cuts of ``stages`` stages on one number of devices.
 
@@ -173,33 +203,40 @@ class _Width:
         """
         devices = self.suffixes.devices(stages, extra)
         fill = self._fill(stages, extra)
-        replicas = self.replicas[: len(fill)]
+        busy, most = 0, len(fill)
         by_end = self.suffixes.by_end(0, stages, extra)
         first_ends = np.flatnonzero(by_end < np.inf)
         loads = by_end[first_ends]
         if len(loads) > 1:
-            # The placement with the least bottleneck is a good one: what cannot reach its time needs no matrix.
-            cut = int(loads.argmin())
-            wait = self.prices.synchronisation_s(replicas, devices, first_ends[[cut]])[:, 0]
-            reachable_s = float((loads[cut] * fill + wait).min())
-            limit_s = reachable_s if best is None else min(reachable_s, best.time_s)
-            able = loads * fill[-1] <= limit_s
+            if best is None:
+                # The placement with the least bottleneck is a good one: what cannot reach its time needs no matrix.
+                cut = int(loads.argmin())
+                limit_s = float((loads[cut] * fill + self._wait_s(0, most, devices, first_ends[[cut]])[:, 0]).min())
+            else:
+                limit_s = best.time_s
+            busy = int((loads.min() * fill > limit_s).sum())  # too many microbatches per replica, whatever the cut
+            if busy == most:
+                return best
+            reachable_s = loads * fill[-1]
+            if self._waits is not None and self.prices.synchronisation_grows:
+                reachable_s += self._waits[busy, first_ends - 1]
+            able = reachable_s <= limit_s
             if not able.any():
                 return best
-            busy = int((loads[cut] * fill > limit_s).sum())  # too many microbatches per replica, whatever the cut
             first_ends, loads = first_ends[able], loads[able]
-            replicas, fill = replicas[busy:], fill[busy:]
-        synchronisation = self.prices.synchronisation_s(replicas, devices, first_ends)
+            fill = fill[busy:]
+        synchronisation = self._wait_s(busy, most, devices, first_ends)
         times = fill[:, None] * loads + synchronisation
         row, column = divmod(int(times.argmin()), len(loads))
+        replicas = int(self.replicas[busy + row])
         choice = _Choice(
             time_s=float(times[row, column]),
             synchronisation_s=float(synchronisation[row, column]),
-            replicas=int(replicas[row]),
+            replicas=replicas,
             stages=stages,
             extra=extra,
             first_end=int(first_ends[column]),
-            devices=devices * int(replicas[row]),
+            devices=devices * replicas,
             tensor_parallel=self.prices.tensor_parallel,
         )
         return choice if best is None or choice.rank < best.rank else best
@@ -215,7 +252,7 @@ class _Width:
                 first_layer=start,
                 end_layer=end,
                 load_s=float(self.prices.load_at(position)[start, end]),
-                memory_bytes=float(self.prices.memory_at(position)[start, end]),
+                memory_bytes=self.prices.stage_memory_bytes(start, end, position),
                 devices=int(self.prices.devices[start, end]),
             )
             stages.append(stage)
@@ -257,26 +294,25 @@ def _search(widths: Sequence[_Width]) -> tuple[_Choice | None, int]:
     """Return the best choice over all widths, and which width's it is.
 
     All widths get their next stage in turn, so that the time which the best one reaches ends the others early. Replica
-    numbers and first cuts are tried at once where they promise more than all before, and now and then besides (at 1, 2,
-    4, 8, … stages: a promise without the synchronisation may be hollow); the others wait until the best time is known.
+    numbers and first cuts are tried at once where they promise a much better time; the others wait until the best time
+    is known.
     """
     best: _Choice | None = None
     winner = -1
-    limit_s = most_promising_s = float("inf")
+    limit_s = float("inf")
     waiting: list[tuple[float, int, int, int]] = []
     going = list(range(len(widths)))
     stages = 0
     while going:
         stages += 1
-        going = [i for i in going if widths[i].can_reach(limit_s, stages) and widths[i].suffixes.add_stage()]
-        for i in going:
-            for floor_s, extra in widths[i].promises(stages):
-                if floor_s < most_promising_s or stages.bit_count() == 1:
-                    most_promising_s = min(floor_s, most_promising_s)
-                    best, winner = _better(best, winner, widths[i].choose(stages, extra, best), i)
-                    limit_s = limit_s if best is None else best.time_s
-                else:
-                    waiting.append((floor_s, i, stages, extra))
+        going = [i for i in going if widths[i].can_reach(limit_s, stages) and widths[i].add_stage(limit_s, stages)]
+        promised = [(floor_s, i, stages, extra) for i in going for floor_s, extra in widths[i].promises(stages)]
+        for floor_s, i, count, extra in sorted(promised):
+            if floor_s < _WORTH_TRYING * limit_s:
+                best, winner = _better(best, winner, widths[i].choose(count, extra, best), i)
+                limit_s = limit_s if best is None else best.time_s
+            elif floor_s <= limit_s:
+                waiting.append((floor_s, i, count, extra))
     for floor_s, i, count, extra in sorted(waiting):
         if best is not None and floor_s > best.time_s:
             break

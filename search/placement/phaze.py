@@ -15,16 +15,20 @@ _BYTES_PER_PARAMETER_BYTE = {Optimizer.SGD: 2.0, Optimizer.ADAM: 3.0}
 """Weights and gradients, and with Adam one more copy (as PHAZE counts it: physically there are two moments)."""
 
 
-def _sums(values: FloatArray) -> FloatArray:
-    """Return the sums over all intervals, ``(…, n) -> (…, n + 1, n + 1)``, indexed ``[…, start, end]``.
+def _sums(*values: FloatArray) -> list[FloatArray]:
+    """Return the sums of each of ``values``, ``(n,)``, over all intervals: ``(n + 1, n + 1)``, ``[start, end]``.
 
     Added up from each start, not as differences of one prefix sum: nothing cancels, and equal runs of layers get equal
     floats wherever they stand, so that ties are ties.
     """
-    n = values.shape[-1]
-    sums = np.zeros((*values.shape[:-1], n + 1, n + 1))
-    np.cumsum(values[..., None, :] * np.tri(n, n).T, axis=-1, out=sums[..., :n, 1:])
-    return sums
+    n = len(values[0])
+    from_start = np.tri(n).T.copy()
+    result = []
+    for each in values:
+        sums = np.zeros((n + 1, n + 1))
+        np.cumsum(each * from_start, axis=1, out=sums[:n, 1:])
+        result.append(sums)
+    return result
 
 
 def transfer_bytes(chain: LayerChain) -> tuple[FloatArray, FloatArray]:
@@ -65,8 +69,9 @@ def phaze_prices(instance: PlacementInstance, tensor_parallel: int) -> StagePric
     """
     chain = instance.chains[tensor_parallel]
     bandwidth = instance.bandwidth_bytes_per_s
-    sums = _sums(np.stack([chain.forward_s, chain.backward_s, chain.parameter_bytes, chain.activation_bytes]))
-    forward_s, backward_s, parameter_bytes, activation_bytes = sums
+    forward_s, backward_s, parameter_bytes, activation_bytes = _sums(
+        chain.forward_s, chain.backward_s, chain.parameter_bytes, chain.activation_bytes
+    )
     entering, leaving = transfer_bytes(chain)
     receive_s, send_s = entering / bandwidth, leaving / bandwidth
     last_s = forward_s + receive_s + backward_s + send_s
@@ -81,7 +86,8 @@ def phaze_prices(instance: PlacementInstance, tensor_parallel: int) -> StagePric
     if bool(np.all(widths == widths[0])):
         devices = np.broadcast_to(np.int64(widths[0]), entering.shape)
     else:
-        devices = np.where(_sums(chain.tensor_parallel.astype(np.float64)) > 0, tensor_parallel, 1).astype(np.int64)
+        is_wide = _sums(chain.tensor_parallel.astype(np.float64))[0] > 0
+        devices = np.where(is_wide, tensor_parallel, 1).astype(np.int64)
     exchange_s = parameter_bytes[0] / bandwidth
 
     def synchronisation_s(replicas: IntArray, pipeline_devices: int, first_ends: IntArray) -> FloatArray:  # noqa: ARG001
@@ -96,6 +102,7 @@ def phaze_prices(instance: PlacementInstance, tensor_parallel: int) -> StagePric
         in_flight_bytes=entering if instance.recompute else activation_bytes,
         devices=devices,
         synchronisation_s=synchronisation_s,
+        synchronisation_by_devices=False,
         layer_floor_s=floors,
     )
 

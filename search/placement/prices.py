@@ -50,6 +50,8 @@ class StagePrices:
     synchronisation_grows: bool = True
     """Whether more replicas never synchronise faster. Then of all replica numbers that give the same microbatches per
     replica only the smallest is tried, otherwise every one."""
+    synchronisation_by_devices: bool = True
+    """Whether the synchronisation depends on the pipeline's devices. If not, it is asked for once."""
     layer_floor_s: tuple[FloatArray, FloatArray]
     """Two arrays ``(n,)``: seconds that each layer adds to the load of a stage that holds it, in the last stage and in
     any other. They only steer where the search ends: the answer is right with any values, and early with good ones."""
@@ -67,6 +69,10 @@ class StagePrices:
         """Return the bytes per device at ``position``, shape ``(n + 1, n + 1)``."""
         return self.base_bytes + (position - 1) * self.in_flight_bytes
 
+    def stage_memory_bytes(self, start: int, end: int, position: int) -> float:
+        """Return the bytes per device of one stage at ``position``."""
+        return float(self.base_bytes[start, end] + (position - 1) * self.in_flight_bytes[start, end])
+
     def last_position(self, memory_bytes: float) -> IntArray:
         """Return the largest position at which each interval fits into ``memory_bytes``: 0 for none, at most ``n``.
 
@@ -74,12 +80,20 @@ class StagePrices:
         division below rounds across an integer.
         """
         n = self.n_layers
+        if bool((self.base_bytes + (n - 1.0) * self.in_flight_bytes <= memory_bytes).all()):
+            return np.full(self.base_bytes.shape, n)
         with np.errstate(divide="ignore", invalid="ignore"):
-            guess = np.floor((memory_bytes - self.base_bytes) / self.in_flight_bytes)
+            further = (memory_bytes - self.base_bytes) / self.in_flight_bytes
         # Nothing in flight: 0/0 (an exact fit) and x/0 are answered by the base alone.
-        guess = np.where(self.in_flight_bytes > 0, guess, np.where(self.base_bytes <= memory_bytes, n - 1.0, -1.0))
-        further = np.clip(guess, -1.0, n - 1.0)
+        still = self.in_flight_bytes <= 0
+        if still.any():
+            further[still] = np.where(self.base_bytes[still] <= memory_bytes, n - 1.0, -1.0)
+        np.floor(further, out=further)
+        np.maximum(np.minimum(further, n - 1.0, out=further), -1.0, out=further)
+        held = self.base_bytes + further * self.in_flight_bytes
+        too_many = held > memory_bytes
         more = self.base_bytes + (further + 1.0) * self.in_flight_bytes <= memory_bytes
-        fits = self.base_bytes + further * self.in_flight_bytes <= memory_bytes
-        further = np.where(more, further + 1.0, np.where(fits, further, further - 1.0))
-        return np.clip(further + 1.0, 0, n).astype(np.int64)
+        further += more
+        further -= too_many
+        positions = (further + 1.0).astype(np.int64)
+        return np.minimum(np.maximum(positions, 0, out=positions), n, out=positions)
