@@ -6,6 +6,7 @@ what these leave open, exact evaluation for what could still be best. Each step 
 what earlier steps gave, so that a journal of the steps' answers lets an interrupted exploration go on and end the same.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -47,7 +48,10 @@ Indices = NDArray[np.int64]
 
 
 class Journal(Protocol):
-    """What is kept of an exploration while it runs, so that another process can go on with it."""
+    """What is kept of an exploration while it runs, so that another process can go on with it.
+
+    The ``number`` of a block of bounds follows from the architectures in it: a block that is not the same is not found.
+    """
 
     def bounds(self, kind: Bound, number: int) -> BoundBlock | None:
         """Return the bounds of the block ``number``, or None where it was not finished."""
@@ -162,12 +166,11 @@ class Exploration:
         with self._engine:
             self._bound_all(keep)
             self._phase = "evaluation"
-            blocks = 0
             for _ in range(SEED_ROUNDS):
                 batch = self._promising()
-                blocks = self._tighten(batch, blocks, keep)
+                self._tighten(batch, keep)
                 self._evaluate(batch[self.outcome.fate[batch] == Fate.OPEN], keep, solve=False)
-            self._tighten(self._open(), blocks, keep)
+            self._tighten(self._open(), keep)
             while len(batch := self._promising()):
                 self._evaluate(batch, keep, solve=False)
             self._phase = "schedules"
@@ -184,25 +187,22 @@ class Exploration:
     def _bound_all(self, journal: Journal) -> None:
         """Bound every architecture by work alone, and sort out those that no option or budget allows."""
         members = np.flatnonzero(self._members)
-        for number, (indices, block, known) in enumerate(self._bounds(members, Bound.WORK, 0, journal)):
-            if not known:
-                journal.keep_bounds(Bound.WORK, number, block, self.progress())
+        for indices, block, known in self._bounds(members, Bound.WORK, journal):
             self._note_bounds(indices, block, Bound.WORK)
+            if not known:
+                journal.keep_bounds(Bound.WORK, _number(indices), block, self.progress())
 
-    def _bounds(
-        self, indices: Indices, kind: Bound, number: int, journal: Journal
-    ) -> Iterator[tuple[Indices, BoundBlock, bool]]:
+    def _bounds(self, indices: Indices, kind: Bound, journal: Journal) -> Iterator[tuple[Indices, BoundBlock, bool]]:
         """Yield ``indices`` in blocks with their bounds, and whether the journal knew these.
 
-        Blocks are numbered from ``number``. They are kept in this order, so that those known stand before all others.
+        Blocks are kept in their order, so that those known stand before all others.
         """
         rest = [indices[start : start + BLOCK] for start in range(0, len(indices), BLOCK)]
         while rest:
-            known = journal.bounds(kind, number)
-            if known is None or len(known.values) != len(rest[0]):
+            known = journal.bounds(kind, _number(rest[0]))
+            if known is None:
                 break
             yield rest.pop(0), known, True
-            number += 1
         for some, block in zip(rest, self._engine.bounds(rest, kind), strict=True):
             yield some, block, False
 
@@ -218,28 +218,24 @@ class Exploration:
         outcome.reasons.amount[indices] = block.amount
         outcome.fate[indices[refused]] = Fate.INFEASIBLE
 
-    def _tighten(self, indices: Indices, number: int, journal: Journal) -> int:
-        """Compute the tighter bounds of those of ``indices`` that lack them, in blocks, and prune what they beat.
-
-        Blocks are numbered from ``number``; returns the next number.
-        """
+    def _tighten(self, indices: Indices, journal: Journal) -> None:
+        """Compute the tighter bounds of those of ``indices`` that lack them, in blocks, and prune what they beat."""
         indices = indices[self.outcome.bound_kind[indices] < Bound.SCHEDULE]
-        for some, block, known in self._bounds(indices, Bound.SCHEDULE, number, journal):
+        for some, block, known in self._bounds(indices, Bound.SCHEDULE, journal):
             self._note_bounds(some, block, Bound.SCHEDULE)
             self._prune(some)
             left = np.flatnonzero(self.outcome.fate[some] == Fate.OPEN)
-            self._keep_options(some[left], block.options if known else block.take(left).options)
+            # The options' bounds are kept of those architectures alone that may be evaluated.
+            options = block.options if known else block.take(left).options
+            if all(one.shape[1] == len(left) for one in options):
+                self._keep_options(some[left], options)
             if not known:
-                # The options' bounds are kept of those architectures alone that may be evaluated.
-                options = block.take(left).options
                 journal.keep_bounds(
                     Bound.SCHEDULE,
-                    number,
+                    _number(some),
                     BoundBlock(values=block.values, code=block.code, amount=block.amount, options=options),
                     self.progress(),
                 )
-            number += 1
-        return number
 
     def _keep_options(self, indices: Indices, options: tuple[FloatArray, ...]) -> None:
         for row, i in enumerate(indices.tolist()):
@@ -344,6 +340,7 @@ class Exploration:
         fates = np.bincount(outcome.fate[self._members], minlength=len(Fate))
         return Progress(
             phase=self._phase,
+            bounded=int((outcome.bound_kind[self._members] > 0).sum()),
             decided=int(self._members.sum() - fates[Fate.OPEN]),
             total=int(self._members.sum()),
             evaluated=len(outcome.records),
@@ -371,6 +368,11 @@ class Exploration:
                 np.minimum(nearest, np.where(fits, worse, np.inf), out=nearest)
             ratio = max(ratio, float(nearest.max(initial=1.0)))
         outcome.gap = tuple(ratio - 1 if moves else 0.0 for moves in moving.tolist())
+
+
+def _number(indices: Indices) -> int:
+    """Return a number of 64 bits that stands for a block of architectures."""
+    return int.from_bytes(hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=8).digest(), signed=True)
 
 
 def _foremost(values: FloatArray) -> NDArray[np.intp]:

@@ -89,7 +89,9 @@ class Progress:
     """How far an exploration is."""
 
     phase: str
-    """``bounds``, ``evaluation`` or ``schedules``."""
+    """``bounds``, ``evaluation`` or ``schedules``; of a workload explored alone with its name before."""
+    bounded: int
+    """Architectures that have a lower bound."""
     decided: int
     total: int
     evaluated: int
@@ -100,6 +102,10 @@ class Progress:
     """Architectures by :class:`Fate`."""
     unproven: int
     """Evaluated points whose schedules are still to be closed, because their best case could be on the front."""
+    elapsed_s: float = 0.0
+    """Seconds explored, in all processes that have worked on the run."""
+    remaining_s: float | None = None
+    """Seconds to the end of the phase; None while that cannot be told."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,8 +1,7 @@
 """One run from start to end: enumerate, explore, store; and what is read back from a run's folder."""
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,12 +11,14 @@ from pydantic import TypeAdapter, ValidationError
 from archplace.arch_configs import Architectures, price_accelerator_area
 from archplace.arch_configs.errors import ConfigError, StoreError
 from archplace.search.engine import Engine
-from archplace.search.evaluator import BoundBlock, Evaluator
+from archplace.search.evaluator import Evaluator
 from archplace.search.explore import SOLVER_LIMIT_S, Exploration, references_s
-from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Progress, Record
+from archplace.search.journal import StoreJournal
+from archplace.search.outcome import Evaluated, Outcome, Progress
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
 from archplace.search.store import Store
+from archplace.search.unfinished import unfinished_outcome
 
 _RUN = TypeAdapter(Run)
 
@@ -38,13 +39,15 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """A finished run with all that tables and reports need."""
+    """A run with all that tables and reports need."""
 
     run: Run
     architectures: Architectures
     outcome: Outcome
     baseline: Baseline | None
     cache: ScheduleCache
+    partial: bool = False
+    """Whether the run is not finished: the front is that of what was evaluated so far."""
 
 
 class RunSearch:
@@ -116,22 +119,36 @@ class RunSearch:
         ``jobs`` processes of this machine solve schedules (None: as many as there are processors), unless
         ``make_engine`` gives an engine that does all the work.
         """
-        journal = StoreJournal(self.store, self.cache, on_progress)
+        known = self.store.outcome(self._stored_references_s)
+        if known is not None:
+            self._outcome = known
+            return known
         if len(self.job.workloads) > 1:
-            self.evaluator = evaluator_of(self.job, self.architectures, self._references_s(jobs))
+            self.evaluator = evaluator_of(self.job, self.architectures, self._references_s(on_progress, jobs))
+        journal = StoreJournal(self.store, self.cache, on_progress)
         engine = make_engine(self.job, self.evaluator, self.cache) if make_engine is not None else None
         exploration = Exploration(
             self.evaluator, engine=engine, cache=self.cache, jobs=jobs, tolerance=self.job.tolerance
         )
         self._outcome = exploration.run(journal)
-        self.store.finish(self._outcome, progress=journal.noted(exploration.progress(), done=True))
+        self.store.finish(self._outcome, progress=journal.last(exploration.progress()))
+        self.store.log("answers", asdict(journal.answers))
         return self._outcome
 
-    def _references_s(self, jobs: int | None) -> tuple[float, ...]:
+    @property
+    def _stored_references_s(self) -> tuple[float, ...]:
         known = self.store.text("references_s")
-        if isinstance(known, list):
-            return tuple(known)
-        found = references_s(self.evaluator, lambda alone: Exploration(alone, cache=self.cache, jobs=jobs).run())
+        return tuple(known) if isinstance(known, list) else ()
+
+    def _references_s(self, on_progress: Callable[[Progress], None], jobs: int | None) -> tuple[float, ...]:
+        if known := self._stored_references_s:
+            return known
+
+        def explore(alone: Evaluator) -> Outcome:
+            journal = StoreJournal(self.store, self.cache, on_progress, scope=f"{alone.workloads[0].name} by itself")
+            return Exploration(alone, cache=self.cache, jobs=jobs).run(journal)
+
+        found = references_s(self.evaluator, explore)
         self.store.keep_text("references_s", list(found))
         return found
 
@@ -145,62 +162,6 @@ class RunSearch:
             baseline=_baseline(self.job, self.cache, self._outcome.references_s),
             cache=self.cache,
         )
-
-
-class StoreJournal:
-    """Keeps the steps of an exploration in a store, and tells somebody how far it is."""
-
-    def __init__(self, store: Store, cache: ScheduleCache, on_progress: Callable[[Progress], None]) -> None:
-        self._store = store
-        self._cache = cache
-        self._on_progress = on_progress
-        self._known = {solved: store.records(solved=solved) for solved in (False, True)}
-        self._stored_schedules = set(cache.schedules)
-        earlier = store.progress() or {}
-        seconds = earlier.get("elapsed_s", 0.0)
-        self._earlier_s = float(seconds) if isinstance(seconds, int | float) else 0.0
-        self._started = time.monotonic()
-
-    def bounds(self, kind: Bound, number: int) -> BoundBlock | None:
-        """Return stored bounds."""
-        return self._store.bounds(kind, number)
-
-    def keep_bounds(self, kind: Bound, number: int, block: BoundBlock, progress: Progress) -> None:
-        """Store bounds."""
-        self._store.keep_bounds(kind, number, block, self.noted(progress))
-        self._on_progress(progress)
-
-    def record(self, architecture: int, *, solved: bool) -> Record | None:
-        """Return a stored record."""
-        return self._known[solved].get(architecture)
-
-    def keep_records(self, records: Sequence[Record], *, solved: bool) -> None:
-        """Store records, and the schedules that have been solved since."""
-        known = self._cache.schedules
-        new = {key: known[key] for key in known.keys() - self._stored_schedules}
-        self._store.keep_records(records, solved=solved, schedules=new)
-        self._stored_schedules.update(new)
-
-    def show(self, progress: Progress) -> None:
-        """Store how far it is, and tell."""
-        self._store.keep_progress(self.noted(progress))
-        self._on_progress(progress)
-
-    def noted(self, progress: Progress, *, done: bool = False) -> dict[str, object]:
-        """Return what is stored of a progress."""
-        return {
-            "phase": "done" if done else progress.phase,
-            "decided": progress.decided,
-            "total": progress.total,
-            "evaluated": progress.evaluated,
-            "front": progress.front,
-            "best": [None if value != value else value for value in progress.best],
-            "fates": {fate.name.lower(): progress.fates[fate] for fate in Fate},
-            "unproven": progress.unproven,
-            # By a clock that nobody sets; the time of day below is only told.
-            "elapsed_s": self._earlier_s + time.monotonic() - self._started,
-            "written_at": time.time(),
-        }
 
 
 def evaluator_of(job: Run, architectures: Architectures, references: Sequence[float] = ()) -> Evaluator:
@@ -251,16 +212,26 @@ def stored_run(store: Store) -> tuple[Run, Outcome]:
 
 
 def open_result(folder: Path) -> RunResult:
-    """Read a finished run back. Raises :class:`StoreError` when there is none or it is not finished."""
+    """Read a run back, an unfinished one as far as it got. Raises :class:`StoreError` when there is none."""
     with Store.open(folder) as store:
-        job, outcome = stored_run(store)
+        partial = not store.finished
         cache = _stored_schedules(store)
+        if partial:
+            job = read_job(store)
+            architectures = job.space.enumerate()
+            references = store.text("references_s")
+            known = references if isinstance(references, list) else ()
+            outcome = unfinished_outcome(store, job.objectives, len(architectures), known)
+        else:
+            job, outcome = stored_run(store)
+            architectures = job.space.enumerate()
     return RunResult(
         run=job,
-        architectures=job.space.enumerate(),
+        architectures=architectures,
         outcome=outcome,
         baseline=_baseline(job, cache, outcome.references_s),
         cache=cache,
+        partial=partial,
     )
 
 

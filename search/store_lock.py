@@ -10,6 +10,9 @@ from archplace.arch_configs.errors import StoreError
 
 LOCK_FILE = "run.lock"
 
+_SECONDS_TO_WAIT = 1.0
+"""For somebody who only looks whether the folder is locked; a process that writes keeps it for longer."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreLock:
@@ -25,10 +28,13 @@ class StoreLock:
     def take(cls, folder: Path) -> Self:
         """Lock ``folder``. Raises :class:`StoreError` when another process holds it, or it cannot be written."""
         path = folder / LOCK_FILE
+        connection = None
         try:
-            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+            connection = sqlite3.connect(path, timeout=_SECONDS_TO_WAIT, isolation_level=None)
             connection.execute("begin exclusive")
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
+            if connection is not None:
+                connection.close()
             if "locked" in str(error):
                 raise StoreError(
                     f"{folder}: another process is writing here; wait for it, or give another --out "
@@ -41,3 +47,21 @@ class StoreLock:
     def release(self) -> None:
         """Let others write."""
         self.connection.close()
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a process is writing ``folder`` now; False where that cannot be told. Changes nothing."""
+    path = folder / LOCK_FILE
+    if not path.is_file():
+        return False
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0)
+    except sqlite3.Error:
+        return False
+    try:
+        connection.execute("select count(*) from sqlite_master")
+    except sqlite3.Error as error:
+        return "locked" in str(error)
+    finally:
+        connection.close()
+    return False
