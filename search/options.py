@@ -60,6 +60,7 @@ class OptionSpace:
         """Return the pipelines of ``option``; with none, ``reason`` says what is short and by how much."""
         memory = ChainMemory.of(step, recompute=option.recompute)
         most = min(memory.n_blocks + 2, accelerators // option.tensor_parallel)
+        caps_of = memory.caps_within(option.hbm_bytes)
         pipelines = []
         for stages in range(1, most + 1):
             ways = degrees_for(
@@ -74,7 +75,7 @@ class OptionSpace:
             for way in ways:
                 by_flight.setdefault(min(way.microbatches, stages), []).append(way)
             for in_flight, alike in by_flight.items():
-                caps = memory.caps(stages=stages, capacity_bytes=option.hbm_bytes, microbatches=in_flight)
+                caps = caps_of(stages=stages, microbatches=in_flight)
                 if memory.fits(stages=stages, caps=caps):
                     pipelines.append(Pipeline(caps=caps, degrees=tuple(alike)))
         reason = None

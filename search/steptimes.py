@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.technology import Technology
-from archplace.costmodel import Pricer, operator_energy_j
+from archplace.costmodel import OperatorPrices, Pricer, operator_energy_j
 from archplace.search.placement.training import ChainSeconds, split_chain
 from archplace.search.schedule import ScheduleCache, ScheduleGraph, ScheduleProblem, bracket_s, lower_bound_s
 from archplace.workloads import TrainingStep, Workload
@@ -119,9 +119,10 @@ class StepTimes:
         self._optimizer = optimizer_operator(optimizer)
 
     def work_bounds(self, architectures: Architectures, pricer: Pricer) -> LayerSeconds:
-        """Return lower bounds by work alone: no kind of unit finishes its operators before all its units are busy.
+        """Return cheap lower bounds, looser than :meth:`bounds`: the larger of work and path.
 
-        Cheap, and looser than :meth:`bounds`. ``pricer`` prices ``architectures``.
+        *Work*: no kind of unit finishes its operators before all its units are busy. *Path*: no chain of operators ends
+        before each has run in its faster mode. ``pricer`` prices ``architectures``.
         """
         seconds = {}
         for key, operators in self.layers.operators.items():
@@ -131,15 +132,30 @@ class StepTimes:
                 (architectures.vector_count, (Unit.VECTOR, Unit.FUSED)),
                 (np.ones_like(architectures.tensor_count), (Unit.NETWORK,)),
             ]
-            work = np.zeros(len(architectures))
+            least = self._path_s(key, prices)
             for count, units in kinds:
                 at = [i for i, operator in enumerate(operators) if operator.unit in units]
                 if at:
                     # Of a unit's time: all units for the one duration, or one of them for the other.
                     each = np.minimum(prices.all_s[:, at], prices.one_s[:, at] / count[:, None])
-                    np.maximum(work, each.sum(axis=1), out=work)
-            seconds[key] = work * (1 - ROUNDING)
+                    np.maximum(least, each.sum(axis=1), out=least)
+            seconds[key] = least * (1 - ROUNDING)
         return LayerSeconds(seconds=seconds, optimizer_s_per_parameter=self._optimizer_s(pricer))
+
+    def _path_s(self, key: tuple[str, str], prices: OperatorPrices) -> FloatArray:
+        """Return the seconds of the longest path, each operator in its faster mode, ``(n_archs,)``."""
+        graph = self.layers.graphs[key]
+        fastest = np.minimum(prices.one_s, prices.all_s).T.copy()
+        ends = np.zeros_like(fastest)
+        earlier: dict[int, list[int]] = {}
+        for before, after in graph.reduced_edges.tolist():
+            earlier.setdefault(after, []).append(before)
+        for i in graph.order.tolist():
+            if i in earlier:
+                ends[i] = ends[earlier[i]].max(axis=0)
+            ends[i] += fastest[i]
+        longest: FloatArray = ends.max(axis=0, initial=0.0)
+        return longest
 
     def bounds(self, architectures: Architectures, pricer: Pricer) -> LayerSeconds:
         """Return lower bounds for every architecture, which ``pricer`` prices."""

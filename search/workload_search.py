@@ -148,11 +148,23 @@ class WorkloadSearch:
             key=lambda s: (s.option.hbm_bytes, s.option.recompute, s.option.tensor_parallel, s.option.microbatch)
         )
         self.groups = self._group_by_hbm() if same_hbm else [np.arange(len(self.spaces))]
+        self._alike = self._group_alike()
+        self._of_key: dict[Key, list[int]] = {}
+        for i, space in enumerate(self.spaces):
+            self._of_key.setdefault(space.option.graph_key, []).append(i)
         self._limits = _limits(choices, workload.global_batch)[: figures.count]
 
     def _group_by_hbm(self) -> list[NDArray[np.intp]]:
         capacity = np.array([space.option.hbm_bytes for space in self.spaces])
         return [np.flatnonzero(capacity == value) for value in np.unique(capacity)]
+
+    def _group_alike(self) -> list[list[int]]:
+        """Return the options that differ in nothing but HBM capacities that allow the same pipelines."""
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for i, space in enumerate(self.spaces):
+            key = (space.option.graph_key, space.option.recompute, space.pipelines)
+            alike.setdefault(key, []).append(i)
+        return list(alike.values())
 
     @property
     def _used(self) -> list[Key]:
@@ -189,32 +201,38 @@ class WorkloadSearch:
     ) -> FloatArray:
         available = self.available(indices)
         found = np.full((*available.shape, self.figures.count), np.inf)
-        seen: dict[tuple[object, ...], FloatArray] = {}
+        at = np.arange(len(self._archs))[indices]
         joules: dict[tuple[Key, bool], FloatArray] = {}
-        for i, space in enumerate(self.spaces):
+        for alike in self._alike:
+            space = self.spaces[alike[0]]
             option, graph = space.option, space.option.graph_key
-            # Capacities that allow the same pipelines have the same bound.
-            key = (graph, option.recompute, space.pipelines)
-            if key not in seen:
-                seen[key] = bound(space, seconds[graph].chain(recompute=option.recompute))
-            if self.figures.count > 1 and (graph, option.recompute) not in joules:
-                joules[graph, option.recompute] = self.figures.dynamic_j(
-                    self._times[graph], pricer, self.workload, option
+            rows = np.flatnonzero(available[alike].any(axis=0))
+            if len(rows) == 0:
+                continue
+            key = (graph, option.recompute)
+            if self.figures.count > 1 and key not in joules:
+                joules[key] = self.figures.dynamic_j(self._times[graph], pricer, self.workload, option)
+            dynamic_j = joules[key][rows] if key in joules else None
+            step_s = bound(space, _rows(seconds[graph].chain(recompute=option.recompute), rows))
+            for i in alike:
+                own = available[i, rows]
+                found[i, rows] = self.figures.bounds(
+                    np.where(own, step_s, np.inf),
+                    dynamic_j,
+                    self.optimizer_j(at[rows]),
+                    at[rows],
+                    self.spaces[i],
+                    self.workload.global_batch,
                 )
-            found[i] = self.figures.bounds(
-                seen[key],
-                joules.get((graph, option.recompute)),
-                self.optimizer_j(indices),
-                indices,
-                space,
-                self.workload.global_batch,
-            )
-        found[~available] = np.inf
         return found
 
     def optimizer_j(self, indices: Indices | slice) -> FloatArray | None:
         """Return the joules of one parameter's optimizer step, ``(n,)``; None where joules are not computed."""
         return None if self._optimizer_j is None else self._optimizer_j[indices]
+
+    def options_of(self, key: Key) -> list[int]:
+        """Return the options that share the graphs of ``key``."""
+        return self._of_key[key]
 
     def within(self, figures: FloatArray) -> BoolArray:
         """Return which ``figures`` ``(..., n_figures)`` keep the budgets."""
@@ -298,6 +316,8 @@ class _Trial:
         self._placed = np.zeros(bounds.shape[:2], dtype=np.bool_)
         self._compared = search.compared
         self._fastest_only = self._compared == [0]
+        self._fastest_s: FloatArray = np.full(bounds.shape[1], np.inf)
+        """(n,) seconds per sample of the fastest placement that keeps the budgets."""
         self._group_of = {int(i): group for group in search.groups for i in group}
 
     def next_keys(self) -> dict[Key, NDArray[np.intp]]:
@@ -326,20 +346,11 @@ class _Trial:
         beaten: BoolArray = (no_worse & self._search.within(reached)).any(axis=0)
         return beaten
 
-    @property
-    def _fastest_s(self) -> FloatArray:
-        """(n,) seconds per sample of the fastest placement that keeps the budgets."""
-        fastest: FloatArray = np.where(self._search.within(self._reached), self._reached[..., 0], np.inf).min(
-            axis=0, initial=np.inf
-        )
-        return fastest
-
     def place(self, key: Key, columns: NDArray[np.intp], lower: LayerSeconds, upper: LayerSeconds) -> None:
         """Place all options that share the graphs of ``key`` and are still open on the architectures at ``columns``."""
         batch = self._search.workload.global_batch
-        for i, space in enumerate(self._search.spaces):
-            if space.option.graph_key != key:
-                continue
+        for i in self._search.options_of(key):
+            space = self._search.spaces[i]
             rows = np.flatnonzero(self._open[i, columns])
             self._open[i, columns] = False
             rows = rows[~self._beaten(i, columns[rows], self._bounds[i, columns[rows]])]
@@ -352,6 +363,8 @@ class _Trial:
             best = space.best_of(high, limit_s)
             self._placed[i, at] = True
             self._reached[i, at] = self._figures(i, at, best)
+            good = np.where(self._search.within(self._reached[i, at]), self._reached[i, at, 0], np.inf)
+            self._fastest_s[at] = np.minimum(self._fastest_s[at], good)
             for row, column in enumerate(at.tolist()):
                 self._found[i, column] = best, row
             hopeful = self._figures(i, at, best if _same(high, low) else space.best_of(low, limit_s))

@@ -12,7 +12,7 @@ the optimizer step: the first stage is the last to finish; the others do both wh
 numbers them, which says over which network dimensions a group is spread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import floor
@@ -186,7 +186,25 @@ class ChainMemory:
 
         ``microbatches`` per replica: no stage ever has more in flight.
         """
-        return tuple(self._cap(position, stages, capacity_bytes, microbatches) for position in range(1, stages + 1))
+        return self.caps_within(capacity_bytes)(stages=stages, microbatches=microbatches)
+
+    def caps_within(self, capacity_bytes: float) -> Callable[..., tuple[int, ...]]:
+        """Return :meth:`caps` of one capacity, which works out the cap of each kind of stage once.
+
+        A stage's cap depends on its microbatches in flight and on whether it is the first or the last, nothing else.
+        """
+        known: dict[tuple[int, bool, bool], int] = {}
+
+        def caps(*, stages: int, microbatches: int) -> tuple[int, ...]:
+            found = []
+            for position in range(1, stages + 1):
+                kind = (min(stages - position + 1, microbatches), position == 1, position == stages)
+                if kind not in known:
+                    known[kind] = self._cap(position, stages, capacity_bytes, microbatches)
+                found.append(known[kind])
+            return tuple(found)
+
+        return caps
 
     def _cap(self, position: int, stages: int, capacity_bytes: float, microbatches: int) -> int:
         def held(blocks: int) -> float:
