@@ -112,9 +112,10 @@ def part_bound(part: Part, data: Durations, known_s: Floats, *, quick: bool = Fa
     reduced = _drop_modes(part, data, ahead, after, known_s)
     share_s, bound_s, ahead, after = _bound(part, reduced, known_s, quick=quick)
     # What is known now about times before and after may rule out more modes, where there still is a choice.
-    again = np.flatnonzero((bound_s < known_s) & _shared(part, reduced).any(axis=0))
-    if len(again) and not quick:
-        rest = _drop_modes(part, reduced.archs(again), ahead[:, again], after[:, again], known_s[again])
+    if not quick and len(again := np.flatnonzero((bound_s < known_s) & _shared(part, reduced).any(axis=0))):
+        rest = _drop_modes(
+            part, reduced.archs(again), ahead.take(again, axis=1), after.take(again, axis=1), known_s[again]
+        )
         reduced.one_s[:, again], reduced.all_s[:, again] = rest.one_s, rest.all_s
         share_s[:, again], better_s, _, _ = _bound(part, rest, known_s[again], quick=False)
         bound_s[again] = np.maximum(bound_s[again], better_s)
@@ -260,5 +261,6 @@ def _heads_and_tails(part: Part, share_s: Floats, fastest_s: Floats) -> tuple[Fl
         between.lengthen(ahead, share_s, fastest_s)
     for between in reversed(part.between_after):
         between.lengthen(after, share_s, fastest_s)
-    part.lengthen(ahead, after, fastest_s)
+    if part.network:
+        part.lengthen(ahead, after, fastest_s)
     return ahead, after
