@@ -1,4 +1,4 @@
-"""How long the exact placement search takes at the size of PHAZE's largest instances."""
+"""How long the exact placement search takes at the size of PHAZE's largest instances: 5 ms is the target."""
 
 import numpy as np
 import pytest
@@ -51,3 +51,6 @@ def test_98_layers_4_widths_1024_devices(benchmark: BenchmarkFixture, memory_gib
     instance = large_instance(memory_gib * GIB, recompute=recompute)
     result = benchmark(place_instance, instance)
     assert result.feasible
+    assert benchmark.stats is not None, "the benchmark has just run"
+    milliseconds = 1e3 * benchmark.stats.stats.median
+    print(f"\n{memory_gib} GiB, recompute {recompute}: {milliseconds:.2f} ms (target 5 ms)")

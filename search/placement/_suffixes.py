@@ -129,7 +129,7 @@ class Suffixes:
                 else:
                     np.minimum(row, np.minimum.reduce(worst, axis=0, initial=np.inf), out=row)
         self._best.append(best)
-        return bool(best.min(initial=np.inf) < np.inf)
+        return bool(np.minimum.reduce(best, axis=None, initial=np.inf) < np.inf)
 
     def whole_chain_s(self) -> FloatArray:
         """Return the least bottleneck of the whole chain by extra devices, for the stages added so far."""

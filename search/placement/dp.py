@@ -26,10 +26,6 @@ from archplace.search.placement.prices import FloatArray, IntArray, StagePrices
 _ROUNDING = 1.0 - 1e-12
 """Factor on bounds that are sums in another order than the loads: rounding must not prune an optimum or a tie."""
 
-_WORTH_TRYING = 0.98
-"""Part of the best time below which a promise is tried at once: a better time ends the search of other widths early,
-but a little better one costs more than it ends."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
@@ -116,12 +112,12 @@ def _bottleneck_floor_s(prices: StagePrices, most_stages: int) -> FloatArray:
     prefix = np.concatenate(([0.0], np.cumsum(earlier)))
     beyond_last = (prices.load_at(1)[1:n, n] - suffix[1:n]).min(initial=np.inf)
     beyond_first = beyond = np.inf
-    outside = np.tri(n - 1, dtype=np.bool_)
+    outside = np.where(np.tri(n - 1, dtype=np.bool_), np.inf, 0.0)
     for loads in prices.load_s[1:] or prices.load_s:
         beyond_first = min(beyond_first, (loads[0, 1:n] - prefix[1:n]).min(initial=np.inf))
         inner = loads[1:n, 1:n] - prefix[1:n]
         inner += prefix[1:n, None]
-        inner[outside] = np.inf
+        inner += outside
         beyond = min(beyond, inner.min(initial=np.inf))
     if most_stages == 1:
         return _ROUNDING * prices.load_at(1)[:1, n]
@@ -180,7 +176,7 @@ class _Width:
         """Return, for the stages just added, a lower bound of the time and the extra devices it is for."""
         fill, wait = self._fill_by_power[stages - 1], self._wait_by_power[stages - 1]
         return [
-            (float((bottleneck_s * fill + wait).min()), extra)
+            (float(np.minimum.reduce(bottleneck_s * fill + wait)), extra)
             for extra, bottleneck_s in enumerate(self.suffixes.whole_chain_s().tolist())
             if bottleneck_s < float("inf")
         ]
@@ -294,8 +290,8 @@ def _search(widths: Sequence[_Width]) -> tuple[_Choice | None, int]:
     """Return the best choice over all widths, and which width's it is.
 
     All widths get their next stage in turn, so that the time which the best one reaches ends the others early. Replica
-    numbers and first cuts are tried at once where they promise a much better time; the others wait until the best time
-    is known.
+    numbers and first cuts are tried at once where they promise a better time; the others wait until the best is known,
+    for they may tie with it.
     """
     best: _Choice | None = None
     winner = -1
@@ -308,10 +304,10 @@ def _search(widths: Sequence[_Width]) -> tuple[_Choice | None, int]:
         going = [i for i in going if widths[i].can_reach(limit_s, stages) and widths[i].add_stage(limit_s, stages)]
         promised = [(floor_s, i, stages, extra) for i in going for floor_s, extra in widths[i].promises(stages)]
         for floor_s, i, count, extra in sorted(promised):
-            if floor_s < _WORTH_TRYING * limit_s:
+            if floor_s < limit_s:
                 best, winner = _better(best, winner, widths[i].choose(count, extra, best), i)
                 limit_s = limit_s if best is None else best.time_s
-            elif floor_s <= limit_s:
+            else:
                 waiting.append((floor_s, i, count, extra))
     for floor_s, i, count, extra in sorted(waiting):
         if best is not None and floor_s > best.time_s:

@@ -85,9 +85,8 @@ class StagePrices:
         with np.errstate(divide="ignore", invalid="ignore"):
             further = (memory_bytes - self.base_bytes) / self.in_flight_bytes
         # Nothing in flight: 0/0 (an exact fit) and x/0 are answered by the base alone.
-        still = self.in_flight_bytes <= 0
-        if still.any():
-            further[still] = np.where(self.base_bytes[still] <= memory_bytes, n - 1.0, -1.0)
+        fits = np.where(self.base_bytes <= memory_bytes, n - 1.0, -1.0)
+        np.copyto(further, fits, where=self.in_flight_bytes <= 0)
         np.floor(further, out=further)
         np.maximum(np.minimum(further, n - 1.0, out=further), -1.0, out=further)
         held = self.base_bytes + further * self.in_flight_bytes
