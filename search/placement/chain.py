@@ -18,6 +18,7 @@ across, its neighbours are tried too.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -47,14 +48,14 @@ class ChainCaps:
     @classmethod
     def of(cls, caps: Sequence[Sequence[int]], n_blocks: int) -> "ChainCaps":
         """Return the arrays of pipelines with these caps, from the first stage to the last, none negative."""
-        taken = [np.minimum(blocks_taken(each[1:-1], n_blocks), n_blocks + 1) for each in caps]
+        taken = np.minimum(blocks_taken([each[1:-1] for each in caps], n_blocks), n_blocks + 1)
         return cls(
             n_blocks=n_blocks,
             first=np.array([min(each[0], n_blocks) for each in caps], dtype=np.int64),
             last=np.array([min(each[-1], n_blocks) if len(each) > 1 else 0 for each in caps], dtype=np.int64),
             least_level=np.array([int(len(each) > 2) for each in caps], dtype=np.int64),
             most_level=np.array([min(max(each[1:-1], default=0), n_blocks) for each in caps], dtype=np.int64),
-            taken=np.array(taken, dtype=np.int64).reshape(len(caps), n_blocks + 1),
+            taken=taken,
         )
 
     def taken_at(self, rows: IntArray, levels: IntArray) -> IntArray:
@@ -63,12 +64,18 @@ class ChainCaps:
         return taken
 
 
-def blocks_taken(caps: Sequence[int], n_blocks: int) -> IntArray:
-    """Return how many blocks stages with ``caps`` take when none holds more than 0, 1 … ``n_blocks`` blocks."""
-    with_cap = np.bincount(np.minimum(np.array(caps, dtype=np.int64), n_blocks), minlength=n_blocks + 1)
-    taken = np.zeros(n_blocks + 1, dtype=np.int64)
+def blocks_taken(caps: Sequence[Sequence[int]], n_blocks: int) -> IntArray:
+    """Return how many blocks the stages with ``caps`` take when none holds more than 0, 1 … ``n_blocks`` blocks.
+
+    ``(len(caps), n_blocks + 1)``, for several pipelines at once.
+    """
+    row = np.repeat(np.arange(len(caps)), [len(each) for each in caps])
+    cap = np.minimum(np.fromiter(chain.from_iterable(caps), dtype=np.int64, count=len(row)), n_blocks)
+    width = n_blocks + 1
+    with_cap = np.bincount(row * width + cap, minlength=len(caps) * width).reshape(len(caps), width)
+    taken = np.zeros((len(caps), width), dtype=np.int64)
     # As many stages take a K-th block as have a cap of at least K.
-    np.cumsum(with_cap[:0:-1].cumsum()[::-1], out=taken[1:])
+    np.cumsum(with_cap[:, :0:-1].cumsum(axis=1)[:, ::-1], axis=1, out=taken[:, 1:])
     return taken
 
 

@@ -114,7 +114,6 @@ class PipelineTable:
         sync_s = sync_s_per_byte * gradients + sync_latency_s
         lines, line_ends_s = _envelopes(slots, sync_s)
         caps = [each.caps for each in pipeline_of_row]
-        taken = np.array([blocks_taken(each, n_blocks) for each in caps]).reshape(-1, n_blocks + 1)
         pipeline_slots = np.array([each.least_slots for each in pipeline_of_row], dtype=np.int64)
         front = _front(pipeline_slots, stages)
         every = np.arange(len(rows))
@@ -136,7 +135,7 @@ class PipelineTable:
             pipeline_slots=pipeline_slots,
             transfer_s=transfer_s,
             middle_s=np.where(stages > 2, 2 * transfer_s, np.inf),
-            even=(taken < n_blocks).sum(axis=1).astype(np.float64),
+            even=(blocks_taken(caps, n_blocks) < n_blocks).sum(axis=1).astype(np.float64),
             least_parameters=parameters,
             way=way,
             slots=slots,
