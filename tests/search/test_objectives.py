@@ -1,0 +1,214 @@
+"""Fronts of every subset of objectives against exhaustive evaluation of every architecture and placement option."""
+
+from dataclasses import replace
+from itertools import chain, combinations, product
+
+import numpy as np
+import pytest
+from exhaustive_helpers import CHOICES, CLUSTER, options_s, small_workload
+
+from archplace.arch_configs import load_space
+from archplace.arch_configs.technology import load_technology
+from archplace.costmodel import Pricer, accelerator_cost_usd, operator_energy_j, peak_power_w, static_power_w
+from archplace.search.explore import Exploration
+from archplace.search.outcome import Bound, Fate
+from archplace.search.schedule import ScheduleCache
+from archplace.search.steptimes import OPTIMIZER_PARAMETERS
+from archplace.workloads import Operator, Phase, Unit
+
+OBJECTIVES = ("throughput", "energy", "cost", "power", "area")
+SUBSETS = list(chain.from_iterable(combinations(OBJECTIVES, n) for n in range(1, len(OBJECTIVES) + 1)))
+TECHNOLOGY = load_technology("7nm")
+CACHE = ScheduleCache()
+
+
+@pytest.fixture(scope="module")
+def architectures():
+    space = load_space("phaze").enumerate()
+    return space.take(np.arange(101, len(space), len(space) // 10))
+
+
+def joules(architectures, index, workload, option, placed):
+    """Energy of one step by hand: every operator of every microbatch, and what the placement adds."""
+    width, microbatch, recompute, _ = option
+    step = workload.step(tensor_parallel=width, microbatch=microbatch)
+    archs = architectures.take(np.array([index]))
+    pricer = Pricer(archs, CLUSTER)
+    (first, _), (block, n_blocks), (last, _) = step.layers
+    total = 0.0
+    for layer, count in ((first, 1), (block, n_blocks), (last, 1)):
+        forward, backward = (
+            operator_energy_j(pricer, operators, TECHNOLOGY).sum() for operators in (layer.forward, layer.backward)
+        )
+        passes = 2 if recompute and layer is block else 1
+        total += count * (passes * forward + backward) * width * (workload.global_batch // microbatch)
+    parameters = (first.parameters + n_blocks * block.parameters + last.parameters) * width
+    optimizer = Operator(
+        name="o", unit=Unit.VECTOR, phase=Phase.OPTIMIZER, vector=workload.optimizer_work(OPTIMIZER_PARAMETERS)
+    )
+    each = operator_energy_j(pricer, [optimizer], TECHNOLOGY)[0, 0] / OPTIMIZER_PARAMETERS
+    total += each * parameters * placed.replicas
+    link = TECHNOLOGY.energy.network_j_per_byte
+    total += link * 2 * (placed.replicas - 1) * parameters * step.parameter_bytes.gradient
+    microbatches = workload.global_batch // microbatch
+    total += link * 2 * (placed.stages - 1) * microbatches * block.input_bytes * width
+    watts = static_power_w(archs, TECHNOLOGY, host=True)[0]
+    return total + watts * CHOICES.accelerators * placed.step_s
+
+
+def evaluate(architectures, workload):
+    """Figures per sample of every (architecture, option) that fits: seconds, joules, dollars."""
+    found = {}
+    for index in range(len(architectures)):
+        for option, placed in options_s(architectures, index, workload).items():
+            batch = workload.global_batch
+            energy = joules(architectures, index, workload, option, placed)
+            price = accelerator_cost_usd(architectures, option[3], TECHNOLOGY)[index]
+            usd = price * CHOICES.accelerators * placed.step_s / TECHNOLOGY.cost.service_life_s
+            usd += TECHNOLOGY.cost.energy_usd_per_j * energy
+            found[index, option] = (placed.step_s / batch, energy / batch, usd / batch)
+    return found
+
+
+@pytest.fixture(scope="module")
+def exact(architectures):
+    return evaluate(architectures, small_workload())
+
+
+def values(figures, architectures, index, names):
+    """The values of a design point in the order in which the search has them."""
+    own = {
+        "throughput": figures[0],
+        "energy": figures[1],
+        "cost": figures[2],
+        "power": peak_power_w(architectures, TECHNOLOGY, "bf16")[index],
+        "area": architectures.area_mm2[index],
+    }
+    return [own[name] for name in OBJECTIVES if name in names]
+
+
+def explore(architectures, workloads, names, choices=CHOICES, **more):
+    return Exploration.of(
+        architectures,
+        workloads,
+        CLUSTER,
+        choices,
+        objectives=names,
+        technology=TECHNOLOGY,
+        cache=CACHE,
+        jobs=1,
+        **more,
+    )
+
+
+def is_front(found, candidates):
+    """Whether ``found`` is the front of ``candidates``, ties and rounding aside."""
+    found, candidates = np.array(found), np.array(candidates)
+    for point in found:
+        # Nothing is better by more than rounding …
+        assert (
+            not ((candidates <= point * (1 + 1e-9)) & (candidates < point * (1 - 1e-9)).any(axis=1)[:, None])
+            .all(axis=1)
+            .any()
+        )
+        # … and the point itself is one of them.
+        assert (np.abs(candidates / point - 1) < 1e-9).all(axis=1).any()
+    for candidate in candidates:
+        assert (found <= candidate * (1 + 1e-9)).all(axis=1).any()
+
+
+@pytest.mark.parametrize("names", SUBSETS, ids="-".join)
+def test_the_front_of_every_subset_is_that_of_exhaustive_evaluation(architectures, exact, names):
+    outcome = explore(architectures, [small_workload()], names).run()
+    assert not (outcome.fate == Fate.OPEN).any()
+    candidates = [values(figures, architectures, index, names) for (index, _), figures in exact.items()]
+    is_front([point.values for point in outcome.front], candidates)
+
+
+@pytest.mark.parametrize("kind", list(Bound))
+def test_no_bound_of_any_objective_exceeds_what_an_option_reaches(architectures, exact, kind):
+    bounds = explore(architectures, [small_workload()], OBJECTIVES).evaluator.bounds(slice(None), kind).values
+    for (index, _), figures in exact.items():
+        own = np.array(values(figures, architectures, index, OBJECTIVES))
+        assert (bounds[index] <= own * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(
+    ("budget", "column"),
+    [
+        ("min_samples_per_s", 0),
+        ("max_joules_per_sample", 1),
+        ("max_usd_per_sample", 2),
+        ("max_power_w", 3),
+        ("max_area_mm2", 4),
+    ],
+)
+@pytest.mark.parametrize("names", [("throughput", "area"), ("energy", "cost"), ("throughput", "energy", "area")])
+def test_a_budget_keeps_the_front_of_what_meets_it(architectures, exact, names, budget, column):
+    every = {key: values(figures, architectures, key[0], OBJECTIVES) for key, figures in exact.items()}
+    limit = float(np.median([own[column] for own in every.values()])) * (1 + 1e-6)
+    choices = replace(CHOICES, **{budget: 1 / limit if budget == "min_samples_per_s" else limit})
+    outcome = explore(architectures, [small_workload()], names, choices).run()
+    kept = {key: own for key, own in every.items() if own[column] <= limit}
+    where = [OBJECTIVES.index(name) for name in OBJECTIVES if name in names]
+    is_front([point.values for point in outcome.front], [[own[i] for i in where] for own in kept.values()])
+    feasible = {index for index, _ in kept}
+    for index in range(len(architectures)):
+        assert (outcome.fate[index] == Fate.INFEASIBLE) == (index not in feasible)
+        if index not in feasible:
+            assert "budget" in outcome.reasons.get(index)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("throughput", "area"),
+        ("worst_case", "area"),
+        ("throughput", "worst_case"),
+        ("throughput", "energy"),
+        ("worst_case", "cost", "area"),
+        ("throughput", "worst_case", "energy", "cost"),
+    ],
+    ids="-".join,
+)
+def test_a_portfolio_shares_one_chip(architectures, names):
+    few = architectures.take(np.arange(0, len(architectures), 2))
+    workloads = [small_workload(), small_workload(d_ff=1024, n_layers=2)]
+    exact = [evaluate(few, workload) for workload in workloads]
+    references = tuple(min(figures[0] for figures in each.values()) for each in exact)
+    candidates = []
+    for index in range(len(few)):
+        own = [{key[1]: figures for key, figures in each.items() if key[0] == index} for each in exact]
+        for one, other in product(*own):
+            # The capacity is the chip's; without a price the larger one serves both.
+            if one[3] != other[3] and "cost" in names:
+                continue
+            pair = np.array([own[0][one], own[1][other]])
+            mean = np.exp(np.log(pair).mean(axis=0))
+            metrics = {
+                "throughput": mean[0],
+                "worst_case": max(pair[0, 0] / references[0], pair[1, 0] / references[1]),
+                "energy": mean[1],
+                "cost": mean[2],
+                "area": few.area_mm2[index],
+            }
+            candidates.append(
+                [metrics[name] for name in ("throughput", "worst_case", *OBJECTIVES[1:]) if name in names]
+            )
+    outcome = explore(few, workloads, names, references_s=references).run()
+    is_front([point.values for point in outcome.front], candidates)
+
+
+def test_a_quick_run_keeps_the_gap_that_it_states(architectures, exact):
+    names = ("throughput", "energy", "area")
+    workload = small_workload()
+    exploration = explore(architectures, [workload], names)
+    quick = Exploration(exploration.evaluator, cache=ScheduleCache(), jobs=1, tolerance=0.05).run()
+    assert quick.gap is not None
+    assert max(quick.gap) <= 0.05 + 1e-12
+    assert quick.gap[2] == 0
+    found = np.array([point.values for point in quick.front])
+    allowed = 1 + np.array(quick.gap) + 1e-9
+    for (index, _), figures in exact.items():
+        own = np.array(values(figures, architectures, index, names))
+        assert (found <= own * allowed).all(axis=1).any()
