@@ -1,11 +1,14 @@
 """Solve many schedules at once, on the processes of this machine."""
 
 import os
+import signal
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 from types import TracebackType
 from typing import Self
 
@@ -20,13 +23,15 @@ class SchedulePool:
     """Fills a :class:`ScheduleCache` from several processes; the answers do not depend on how many.
 
     Processes start when first needed, by ``spawn``: a fork of a process with threads (progress display, solvers) may
-    hang. Use as a context manager.
+    hang. Where one of them is killed, by the system for want of memory say, this process does their work. Use as a
+    context manager.
     """
 
     def __init__(self, cache: ScheduleCache, *, jobs: int | None = None) -> None:
         self.cache = cache
         self._jobs = jobs or os.cpu_count() or 1
         self._executor: ProcessPoolExecutor | None = None
+        self._stop: Event | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -35,6 +40,9 @@ class SchedulePool:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._executor is not None:
+            if kind is not None and self._stop is not None:
+                # What they work on is not wanted any more.
+                self._stop.set()
             self._executor.shutdown(wait=kind is None, cancel_futures=True)
 
     def fill(self, problems: Sequence[ScheduleProblem]) -> None:
@@ -48,26 +56,50 @@ class SchedulePool:
         if len(new) < 2 * _FEW or self._jobs == 1:
             self.cache.solve_many(list(new.values()))
             return
-        if self._executor is None:
-            self._executor = ProcessPoolExecutor(
-                self._jobs, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)
-            )
         # Two tasks per process leave little to wait for at the end. Which problems share a task changes no answer.
         count = min(2 * self._jobs, len(new) // _FEW)
         items = list(new.items())
         shares = [items[first::count] for first in range(count)]
         tasks = [([problem for _, problem in share], self.cache.engine, self.cache.time_limit_s) for share in shares]
-        for share, schedules in zip(shares, self._executor.map(_solve, tasks), strict=True):
-            for (key, _), schedule in zip(share, schedules, strict=True):
-                self.cache.keep(key, schedule)
+        try:
+            with _no_interrupts_inherited():
+                answers = self._started().map(_solve, tasks)
+            for share, schedules in zip(shares, answers, strict=True):
+                for (key, _), schedule in zip(share, schedules, strict=True):
+                    self.cache.keep(key, schedule)
+        except BrokenProcessPool:
+            self._executor, self._jobs = None, 1
+            self.cache.solve_many(list(new.values()))
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._executor is None:
+            context = get_context("spawn")
+            self._stop = context.Event()
+            self._executor = ProcessPoolExecutor(
+                self._jobs, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(), self._stop)
+            )
+        return self._executor
 
 
-def _end_with_parent(parent: int) -> None:
-    """Watch the process that started this one: when it is killed, its workers must not stay behind."""
+@contextmanager
+def _no_interrupts_inherited() -> Iterator[None]:
+    """Start processes that Ctrl-C does not reach: a terminal sends it to all, and one of them is to answer it.
+
+    It reaches this process when the processes have been started.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_with_parent(parent: int, stop: Event) -> None:
+    """Watch the process that started this one: when it stops or is killed, its workers must not stay behind."""
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
+        while os.getppid() == parent and not stop.wait(1.0):
+            pass
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

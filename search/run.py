@@ -1,5 +1,6 @@
 """One run from start to end: enumerate, explore, store; and what is read back from a run's folder."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,9 +19,13 @@ from archplace.search.outcome import Evaluated, Outcome, Progress
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
 from archplace.search.store import Store
+from archplace.search.store_lock import is_locked
 from archplace.search.unfinished import unfinished_outcome
 
 _RUN = TypeAdapter(Run)
+
+COMMAND = "command"
+"""What the store's log calls the command that searches."""
 
 MakeEngine = Callable[[Run, Evaluator, ScheduleCache], Engine]
 
@@ -59,6 +64,7 @@ class RunSearch:
         self.architectures = architectures
         self.cache = cache
         self.evaluator = evaluator_of(job, architectures)
+        self.finished_before = store.finished
         self._outcome: Outcome | None = None
 
     @classmethod
@@ -107,6 +113,12 @@ class RunSearch:
             f"options fit, {infeasible} do not"
         )
 
+    def note_command(self, command: str) -> None:
+        """Note the command that goes on with this run, for whoever finds it interrupted."""
+        given = {"command": command, "folder": str(Path.cwd())}
+        if self.store.logged(COMMAND)[-1:] != [given]:
+            self.store.log(COMMAND, given)
+
     def run(
         self,
         on_progress: Callable[[Progress], None],
@@ -116,6 +128,7 @@ class RunSearch:
     ) -> Outcome:
         """Explore until every architecture has its fate, storing what is found as it comes.
 
+        A run that was interrupted goes on with what it has stored, one that was finished is read back.
         ``jobs`` processes of this machine solve schedules (None: as many as there are processors), unless
         ``make_engine`` gives an engine that does all the work.
         """
@@ -198,16 +211,27 @@ def read_job(store: Store) -> Run:
         ) from None
 
 
+def resume_command(store: Store) -> str:
+    """Return the command that goes on with a run: as it was given last, from where it was given."""
+    given = store.logged(COMMAND)[-1:]
+    match given:
+        case [{"command": str(command), "folder": str(folder)}]:
+            return command if Path(folder) == Path.cwd() else f"cd {shlex.quote(folder)} && {command}"
+    return f"archplace search {store.meta().get('name', 'RUN')}.yaml --out {shlex.quote(str(store.folder))}"
+
+
 def stored_run(store: Store) -> tuple[Run, Outcome]:
     """Return the run and its outcome from an open store. Raises :class:`StoreError` when it is not finished."""
     job = read_job(store)
     references = store.text("references_s")
     outcome = store.outcome(references if isinstance(references, list) else ())
     if outcome is None:
-        raise StoreError(
-            f"{store.folder}: the run is not finished; go on with: "
-            f"archplace search {job.name}.yaml --out {store.folder}"
-        )
+        if is_locked(store.folder):
+            raise StoreError(
+                f"{store.folder}: the run is not finished, a process is at it; watch it with: "
+                f"archplace status {store.folder} --watch"
+            )
+        raise StoreError(f"{store.folder}: the run is not finished; go on with: {resume_command(store)}")
     return job, outcome
 
 

@@ -295,6 +295,11 @@ class Store:
         except ValidationError as error:
             raise self._damaged("a stored point", error) from None
 
+    @property
+    def n_evaluated(self) -> int:
+        """Number of architectures evaluated."""
+        return int(self._read("select count(distinct architecture) from records where scope = ''")[0][0])
+
     def point_values(self, n_objectives: int) -> FloatArray:
         """Return the values of all stored points (n_points, n_objectives); of an architecture the latest ones.
 

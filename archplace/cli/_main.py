@@ -17,6 +17,7 @@ from archplace.arch_configs.errors import (
 
 COMMANDS: dict[str, str] = {
     "search": "explore a design space and store its Pareto front",
+    "status": "say how far a run is, while it runs or after it was interrupted",
     "report": "write the report of a run as HTML, CSV and JSON",
     "show": "print one design point of a run, or list them",
     "certify": "check a finished run again from its inputs: bounds, points, dominance, counts",

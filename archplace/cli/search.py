@@ -1,17 +1,22 @@
 """``archplace search RUN.yaml --out DIR``: explore a design space."""
 
 import argparse
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_INTERRUPTED, EXIT_USAGE, StoppedError
 from archplace.cli._output import add_format, print_rows
 from archplace.cli._progress import ProgressLine
+from archplace.cli._resume import command_line
 from archplace.search.outcome import Fate
 from archplace.search.run import RunSearch
-from archplace.search.runfile import load_run
+from archplace.search.runfile import Run, load_run
 from archplace.search.tables import front_rows, gap_text, point_views
 
 
@@ -29,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=int, metavar="N", help="processes that solve schedules (default: all processors)"
     )
     add_format(parser)
+    parser.set_defaults(parser=parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,22 +52,28 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         print("archplace: --out DIR is needed: the folder that holds the results", file=sys.stderr)
         return EXIT_USAGE
-    resume = f"archplace search {arguments.run} --out {arguments.out}"
-    if job.effort != "normal":
-        resume += f" --effort {job.effort}"
-    with ProgressLine(job.objectives) as line, RunSearch.start(job, arguments.out) as search:
-        line.say(f"{search.describe()} ({time.monotonic() - started:.1f} s)")
-
+    resume = command_line(arguments.parser, arguments)
+    with ProgressLine(job.objectives) as line, terminated_as_interrupted():
         try:
-            outcome = search.run(line.show, jobs=arguments.jobs)
+            return _search(job, arguments, line, resume, started)
         except KeyboardInterrupt:
-            line.say(f"interrupted; what is done is stored. Go on with: {resume}")
+            line.say(f"interrupted; what is finished is stored. Go on with: {resume}")
             return EXIT_INTERRUPTED
         except StoppedError:
-            line.say(f"stopped. Go on with: {resume}")
+            line.say(f"stopped; go on with: {resume}")
             raise
+
+
+def _search(job: Run, arguments: argparse.Namespace, line: ProgressLine, resume: str, started: float) -> int:
+    with RunSearch.start(job, arguments.out) as search:
+        line.say(f"{search.describe()} ({time.monotonic() - started:.1f} s)")
+        search.note_command(resume)
+        if search.finished_before:
+            line.say(f"the run in {arguments.out} is finished: its front follows, nothing is computed again")
+        outcome = search.run(line.show, jobs=arguments.jobs)
         line.close()
-        search.store.log("wall_s", time.monotonic() - started)
+        if not search.finished_before:
+            search.store.log("wall_s", time.monotonic() - started)
         counts = ", ".join(
             f"{int((outcome.fate == fate).sum()):,} {text}"
             for fate, text in (
@@ -82,3 +94,20 @@ def run(arguments: argparse.Namespace) -> int:
         table = arguments.format == "table"
         print_rows(front_rows(result) if table else [point.row() for point in point_views(result)], arguments.format)
     return EXIT_DONE
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Answer a request to end (SIGTERM, which queues send before they kill) as Ctrl-C is answered."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
