@@ -43,7 +43,7 @@ _FIRST_WIDTH = 4
 _WIDER = 8
 """Factor of the width from pass to pass."""
 _MOST_WIDTH = 16384
-_TOGETHER = 16384
+_TOGETHER = 8192
 """States per layer of all problems that are searched together; limits memory."""
 
 

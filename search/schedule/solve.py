@@ -15,6 +15,8 @@ from archplace.search.schedule.verify import verify
 ENGINES = ("auto", "exact", "cpsat", "milp", "list")
 TIME_LIMIT_S = 1.0
 """Default limit. What is not proven by then is rarely proven within minutes."""
+_TOGETHER = 1024
+"""Problems on equal graphs that are solved at a time: bounds memory; more would hardly be faster."""
 
 
 def solve(
@@ -53,9 +55,11 @@ def solve_many(
         alike.setdefault((problem.kinds.tobytes(), problem.graph.before.tobytes()), []).append(i)
     schedules: dict[int, Schedule] = {}
     for indices in alike.values():
-        own = [problems[i] for i in indices]
-        found = _solve_alike(own, engine=engine, time_limit_s=time_limit_s, solver=solver)
-        schedules.update(zip(indices, found, strict=True))
+        for first in range(0, len(indices), _TOGETHER):
+            chosen = indices[first : first + _TOGETHER]
+            own = [problems[i] for i in chosen]
+            found = _solve_alike(own, engine=engine, time_limit_s=time_limit_s, solver=solver)
+            schedules.update(zip(chosen, found, strict=True))
     for i, problem in enumerate(problems):
         violations = verify(problem, schedules[i])
         assert not violations, f"{engine} returned an invalid schedule: {'; '.join(violations)}"
