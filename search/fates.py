@@ -31,15 +31,18 @@ class OptionFate:
     reason: str | None
 
 
-def n_options(choices: Choices, evaluator: Evaluator) -> int:
-    """Return the placement options of one workload on one architecture, the refused ones included."""
-    capacities = len(choices.hbm_bytes or set(evaluator.architectures.hbm_bytes.tolist()))
+def n_options(choices: Choices) -> int:
+    """Return the placement options of one workload on one architecture, the refused ones included.
+
+    An architecture that brings its own HBM has one capacity to choose from.
+    """
+    capacities = 1 if choices.hbm_bytes is None else len(choices.hbm_bytes)
     return len(choices.tensor_parallel) * len(choices.microbatch) * len(choices.recompute) * capacities
 
 
 def option_counts(outcome: Outcome, evaluator: Evaluator) -> dict[Fate, int]:
     """Return how many architecture × workload × placement option have which fate; they add up to all there are."""
-    each = n_options(evaluator.choices, evaluator)
+    each = n_options(evaluator.choices)
     found: Counter[Fate] = Counter()
     by_fate = {fate: np.flatnonzero(outcome.fate == fate) for fate in Fate}
     for w, search in enumerate(evaluator.searches):
@@ -49,10 +52,12 @@ def option_counts(outcome: Outcome, evaluator: Evaluator) -> dict[Fate, int]:
             found[Fate.INFEASIBLE] += each * len(by_fate[fate]) - available
         found[Fate.INFEASIBLE] += each * len(by_fate[Fate.INFEASIBLE])
         for fate in (Fate.FRONT, Fate.DOMINATED):
-            for architecture in by_fate[fate].tolist():
+            own = search.available(by_fate[fate])
+            for column, architecture in enumerate(by_fate[fate].tolist()):
                 fates = option_fates(outcome, architecture, w)
-                found.update(fates)
-                found[Fate.INFEASIBLE] += each - len(fates)
+                listed = [one for one, has in zip(fates, own[:, column].tolist(), strict=False) if has]
+                found.update(listed)
+                found[Fate.INFEASIBLE] += each - len(listed)
     return {fate: found[fate] for fate in Fate}
 
 
@@ -98,11 +103,11 @@ def options_of(outcome: Outcome, evaluator: Evaluator, architecture: int) -> lis
         fates = option_fates(outcome, architecture, w)
         available = search.available(slice(architecture, architecture + 1))[:, 0].tolist()
         for i, space in enumerate(search.spaces):
+            if not available[i]:
+                continue  # an HBM capacity that other architectures bring
             each = fates[i] if fates else fate
             why, who = None, None
-            if not available[i]:
-                each, why = Fate.INFEASIBLE, "the architecture has another HBM capacity"
-            elif each is Fate.INFEASIBLE:
+            if each is Fate.INFEASIBLE:
                 why = reason or "beyond a budget"
             elif each in (Fate.DOMINATED, Fate.PRUNED):
                 who = by.id if by is not None else own.id if own is not None else None

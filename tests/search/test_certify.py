@@ -3,13 +3,15 @@
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from archplace.arch_configs.errors import StoreError
+from archplace.search._store_codec import pack_array, unpack_array
 from archplace.search.certify import certify
-from archplace.search.explore import Fate
+from archplace.search.outcome import Fate
 from archplace.search.run import RunSearch
 from archplace.search.runfile import load_run
 from archplace.search.store import FILE
@@ -21,19 +23,26 @@ run:
   cluster: a100-superpod
   accelerators: 8
   global_batch: 16
-  placement: {tensor_parallel: [2], microbatch: [2], recompute: [false]}
+  placement: {tensor_parallel: [2], microbatch: [2, 4], recompute: [false]}
   budgets: {area: 400 mm2}
 """
 
 
+def run(folder, text=RUN, **changes):
+    (folder / "run.yaml").write_text(text)
+    with RunSearch.start(replace(load_run(folder / "run.yaml"), **changes), folder / "out") as search:
+        search.run(lambda _: None, jobs=1)
+    return folder / "out"
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    (folder / "run.yaml").write_text(RUN)
-    with RunSearch.start(load_run(folder / "run.yaml"), folder / "out", jobs=1) as search:
-        search.bound()
-        search.finish(lambda *_: None)
-    return folder / "out"
+    return run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("quick"), effort="quick")
 
 
 @pytest.fixture
@@ -41,31 +50,57 @@ def copy(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "copy")
 
 
-def change(folder, statement, *values):
+def query(folder, statement, *values):
     connection = sqlite3.connect(folder / FILE)
     with connection:
-        connection.execute(statement, values)
+        rows = connection.execute(statement, values).fetchall()
     connection.close()
+    return rows
 
 
 def array(folder, name):
-    connection = sqlite3.connect(folder / FILE)
-    dtype, data = connection.execute("select dtype, data from outcome where name = ?", (name,)).fetchone()
-    connection.close()
-    return np.frombuffer(data, dtype=dtype).copy()
+    ((dtype, shape, data),) = query(folder, "select dtype, shape, data from outcome where name = ?", name)
+    return unpack_array(data, dtype, shape)
 
 
 def put(folder, name, values):
-    change(folder, "update outcome set data = ? where name = ?", values.tobytes(), name)
+    query(folder, "update outcome set data = ? where name = ?", pack_array(values), name)
+
+
+def change_record(folder, change):
+    """Change one stored record as JSON: the last of its architecture, which counts."""
+    rows = query(folder, "select architecture, max(solved), data from records group by architecture")
+    for architecture, solved, data in rows:
+        record = json.loads(data)
+        if record["points"] and change(record) is not False:
+            query(
+                folder,
+                "update records set data = ? where architecture = ? and solved = ?",
+                json.dumps(record),
+                architecture,
+                solved,
+            )
+            return architecture
+    raise AssertionError("no record to change")
 
 
 def test_a_finished_run_is_certified(finished):
     certificate = certify(finished, jobs=1)
     assert certificate.holds, certificate.failures
-    assert certificate.counts["front"] > 0
-    assert certificate.counts["pruned"] > 0
-    assert certificate.counts["infeasible"] > 0
-    assert sum(certificate.counts.values()) == len(array(finished, "fate"))
+    assert certificate.gap is None
+    for counts, each in ((certificate.counts, 1), (certificate.option_counts, 2)):
+        assert counts["front"] > 0
+        assert counts["pruned"] > 0
+        assert counts["infeasible"] > 0
+        assert counts["open"] == 0
+        assert sum(counts.values()) == each * len(array(finished, "fate"))
+
+
+def test_a_quick_run_is_certified_with_its_gap(quick, finished):
+    certificate = certify(quick, jobs=1)
+    assert certificate.holds, certificate.failures
+    assert certificate.gap is not None
+    assert certificate.counts["dominated"] <= certify(finished, jobs=1).counts["dominated"]
 
 
 def fails(folder, kind):
@@ -74,20 +109,35 @@ def fails(folder, kind):
     assert any(failure.startswith(kind) for failure in certificate.failures), certificate.failures
 
 
+def test_a_gap_stated_too_small_is_found(quick, tmp_path):
+    copy = shutil.copytree(quick, tmp_path / "copy")
+    ((gap,),) = query(copy, "select data from texts where name = 'gap'")
+    assert json.loads(gap)[0] > 0
+    query(copy, "update texts set data = '[0.0, 0.0]' where name = 'gap'")
+    fails(copy, "dominance")
+
+
 def test_a_point_made_faster_is_found(copy):
-    connection = sqlite3.connect(copy / FILE)
-    (architecture, data) = connection.execute("select architecture, data from points limit 1").fetchone()
-    connection.close()
-    point = json.loads(data)
-    point["seconds_per_sample"] *= 0.9
-    point["lower_seconds_per_sample"] *= 0.9
-    change(copy, "update points set data = ? where architecture = ?", json.dumps(point), architecture)
+    def faster(record):
+        for point in record["points"]:
+            point["values"][0] *= 0.9
+            point["best_case"][0] *= 0.9
+            point["seconds_per_sample"] *= 0.9
+            point["lower_seconds_per_sample"] *= 0.9
+
+    change_record(copy, faster)
     fails(copy, "point")
 
 
 def test_a_point_that_was_removed_is_found(copy):
     front = int(np.flatnonzero(array(copy, "fate") == Fate.FRONT)[0])
-    change(copy, "delete from points where architecture = ?", front)
+    query(copy, "delete from records where architecture = ?", front)
+    fails(copy, "front")
+
+
+def test_a_front_that_lacks_a_point_is_found(copy):
+    ((front,),) = query(copy, "select data from texts where name = 'front'")
+    query(copy, "update texts set data = ? where name = 'front'", json.dumps(json.loads(front)[1:]))
     fails(copy, "front")
 
 
@@ -106,30 +156,58 @@ def test_a_feasible_architecture_declared_infeasible_is_found(copy):
     fails(copy, "infeasible")
 
 
+def test_an_infeasible_architecture_declared_pruned_is_found(copy):
+    fate = array(copy, "fate")
+    fate[np.flatnonzero(fate == Fate.INFEASIBLE)[0]] = Fate.PRUNED
+    put(copy, "fate", fate)
+    fails(copy, "infeasible")
+
+
+def test_an_evaluated_architecture_declared_pruned_is_found(copy):
+    fate = array(copy, "fate")
+    fate[np.flatnonzero(fate == Fate.DOMINATED)[0]] = Fate.PRUNED
+    put(copy, "fate", fate)
+    fails(copy, "point")
+
+
 def test_a_raised_bound_is_found(copy):
     bound = array(copy, "bound")
-    bound[np.flatnonzero(array(copy, "fate") == Fate.PRUNED)[0]] *= 1.5
+    bound[np.flatnonzero(array(copy, "fate") == Fate.PRUNED)[0], 0] *= 1.5
     put(copy, "bound", bound)
     fails(copy, "bound")
 
 
-def test_a_wrong_witness_is_found(copy):
-    by, fate = array(copy, "by"), array(copy, "fate")
-    by[np.flatnonzero(fate == Fate.PRUNED)[0]] = np.flatnonzero(fate == Fate.DOMINATED)[0]
-    put(copy, "by", by)
+def test_an_architecture_pruned_by_nothing_is_found(copy):
+    """All that is dominated goes, and with it the smallest design of the front: what it pruned has no witness left."""
+    fate, front = array(copy, "fate"), query(copy, "select data from texts where name = 'front'")[0][0]
+    last = json.loads(front)[-1]
+    query(copy, "delete from records where architecture = ?", last[0])
+    query(copy, "update texts set data = ? where name = 'front'", json.dumps(json.loads(front)[:-1]))
+    fate[last[0]] = Fate.PRUNED
+    put(copy, "fate", fate)
     fails(copy, "dominance")
 
 
+def test_changed_fates_of_placement_options_are_found(copy):
+    def other(record):
+        text = record["options"][0]
+        if "p" not in text:
+            return False
+        record["options"][0] = text.replace("p", "i", 1)
+        return True
+
+    change_record(copy, other)
+    fails(copy, "options")
+
+
 def test_a_store_of_changed_inputs_is_found(copy):
-    connection = sqlite3.connect(copy / FILE)
-    (text,) = connection.execute("select value from meta where key = 'run'").fetchone()
-    connection.close()
+    ((text,),) = query(copy, "select value from meta where key = 'run'")
     assert "400" in text
-    change(copy, "update meta set value = ? where key = 'run'", text.replace("400", "500"))
+    query(copy, "update meta set value = ? where key = 'run'", text.replace("400", "500"))
     fails(copy, "inputs")
 
 
 def test_an_unfinished_run_has_no_certificate(copy):
-    change(copy, "delete from outcome")
+    query(copy, "delete from outcome")
     with pytest.raises(StoreError, match="not finished"):
         certify(copy)
