@@ -65,6 +65,14 @@ def _command(name: str) -> Command:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never raises for what a user did."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:
+        print("archplace: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _main(argv: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     parser, subparsers = _parser()
     # Only the called command's module is imported, so that `archplace --help` stays instant.
@@ -88,9 +96,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if len(lines) > MOST_LINES:
             print(f"archplace: and {len(lines) - MOST_LINES} more problems", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("archplace: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of stdout has gone (`archplace show … | head`): not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

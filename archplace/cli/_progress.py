@@ -25,19 +25,21 @@ class ProgressLine:
         self._objectives = objectives
         self._shown: Progress | None = None
         self._console = Console(stderr=True)
-        self._live = Live(Text(""), console=self._console, transient=False) if self._console.is_terminal else None
+        self._live: Live | None = None
         self._last_line = -SECONDS_BETWEEN_LINES
         self._last_phase = ""
 
     def __enter__(self) -> "ProgressLine":
-        if self._live is not None:
-            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end_live()
+
+    def _end_live(self) -> None:
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.stop()
+            self._live = None
 
     def say(self, text: str) -> None:
         """Print one line that stays."""
@@ -50,19 +52,27 @@ class ProgressLine:
         self._write(progress, last=False)
 
     def close(self) -> None:
-        """Show the last progress once more, so that it stays."""
+        """Show the last progress once more, so that it stays, and leave the terminal to others."""
         if self._shown is not None:
             self._write(self._shown, last=True)
+        self._end_live()
 
     def _write(self, progress: Progress, *, last: bool) -> None:
         text = progress_text(progress, self._objectives, done=last)
         now = time.monotonic()
         with contextlib.suppress(OSError):
-            if self._live is not None:
-                self._live.update(Text(text), refresh=True)
+            if self._console.is_terminal:
+                self._on_terminal(text)
             elif last or progress.phase != self._last_phase or now - self._last_line >= SECONDS_BETWEEN_LINES:
                 self._last_line, self._last_phase = now, progress.phase
                 print(text, file=sys.stderr, flush=True)
+
+    def _on_terminal(self, text: str) -> None:
+        if self._live is None:
+            # What goes to stdout is data: it must not be taken for a part of the display on stderr.
+            self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+        self._live.update(Text(text), refresh=True)
 
 
 def progress_text(progress: Progress, objectives: Objectives, *, done: bool = False) -> str:
