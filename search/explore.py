@@ -41,6 +41,9 @@ SEED_ROUNDS = 2
 PROMISING_AT_ONCE = 128
 """Architectures evaluated before the front is renewed, where there are more than two objectives."""
 
+EVALUATED_AT_ONCE = 1024
+"""Architectures, about, that are evaluated before the front is renewed, at most."""
+
 OPTION_BYTES = 1 << 29
 """Memory for bounds of placement options; what does not fit is computed again when its architecture is evaluated."""
 
@@ -171,8 +174,12 @@ class Exploration:
                 self._tighten(batch, keep)
                 self._evaluate(batch[self.outcome.fate[batch] == Fate.OPEN], keep, solve=False)
             self._tighten(self._open(), keep)
-            while len(batch := self._promising()):
+            layers = 1
+            while len(batch := self._promising(layers)):
+                before = self.outcome.front_ids
                 self._evaluate(batch, keep, solve=False)
+                # Where the front stands still, what lies behind the foremost bounds will have to be evaluated as well.
+                layers = 2 * layers if self.outcome.front_ids == before else 1
             self._phase = "schedules"
             while len(batch := self._undecided()):
                 self._tried.update(batch.tolist())
@@ -304,10 +311,20 @@ class Exploration:
         beaten: NDArray[np.bool_] = dominated_by(lowest * self._slack, values) >= 0
         return beaten
 
-    def _promising(self) -> Indices:
-        """Return open architectures that are nowhere beaten by the bounds of other open ones: all, or some of many."""
-        still_open = self._open()
-        return still_open[_foremost(self.outcome.bound[still_open])]
+    def _promising(self, layers: int = 1) -> Indices:
+        """Return open architectures that are nowhere beaten by the bounds of other open ones: all, or some of many.
+
+        With more ``layers`` also those that would be when the ones before are gone, up to a number.
+        """
+        left = self._open()
+        found: list[Indices] = []
+        while layers and len(left) and sum(len(one) for one in found) < EVALUATED_AT_ONCE:
+            foremost = np.zeros(len(left), dtype=np.bool_)
+            foremost[_foremost(self.outcome.bound[left])] = True
+            found.append(left[foremost])
+            left = left[~foremost]
+            layers -= 1
+        return np.concatenate(found) if found else left
 
     def _undecided(self) -> Indices:
         """Return architectures with unproven points whose best cases are on the front of all such best cases."""
