@@ -6,18 +6,20 @@ slots cost is the pipeline bubble.
 """
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from archplace.arch_configs.architectures import Architectures
+from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
-from archplace.costmodel import Parts, Pricer, StageMemory, stage_memory
+from archplace.costmodel import Pricer, StageMemory, stage_memory
 from archplace.search.placement.training import split_chain
-from archplace.search.schedule import Mode, Schedule, ScheduleCache
+from archplace.search.schedule import Mode, ScheduleCache
 from archplace.search.steptimes import LayerGraphs
 from archplace.search.workload_search import WorkloadResult
-from archplace.workloads import Operator, Unit, Workload
+from archplace.workloads import Operator, TrainingStep, Unit, Workload
 
 PARTS = (
     "tensor compute",
@@ -41,6 +43,7 @@ _OF_FIELD = {
     "hbm_s": "HBM",
 }
 _NETWORK = "tensor-parallel communication"
+_NETWORK_UNIT = Unit.NETWORK.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,85 +91,113 @@ class Explanation:
 
 
 def explain(
-    result: WorkloadResult,
+    results: Sequence[WorkloadResult],
     workload: Workload,
-    architecture: Architectures,
+    architectures: Architectures,
     cluster: Cluster,
     cache: ScheduleCache,
     *,
     accelerators: int,
-) -> Explanation:
-    """Return the explanation of one workload's best placement on one architecture (a table of one row)."""
-    option, placement = result.option, result.placement
-    step = workload.step(tensor_parallel=option.tensor_parallel, microbatch=option.microbatch)
-    layers = LayerGraphs.of(step)
-    pricer = Pricer(architecture, cluster)
-    split: dict[tuple[str, str], dict[str, float]] = {}
-    bars: dict[str, tuple[OperatorBar, ...]] = {}
-    for key, graph in layers.graphs.items():
-        operators = layers.operators[key]
-        prices = pricer.price(operators)
-        schedule = cache.solve(
-            graph.problem(
-                one_s=prices.one_s[0],
-                all_s=prices.all_s[0],
-                tensor_units=int(architecture.tensor_count[0]),
-                vector_units=int(architecture.vector_count[0]),
+) -> list[Explanation]:
+    """Return the explanation of one workload's placement, one of ``results``, on each of ``architectures``.
+
+    Those with equal operator graphs are priced together and their schedules solved together, unless ``cache`` has them.
+    """
+    peaks = peak_flops_per_s(architectures, workload)
+    found: dict[int, Explanation] = {}
+    for graph_key, rows in rows_by_graph(results).items():
+        width, microbatch = graph_key
+        step = workload.step(tensor_parallel=width, microbatch=microbatch)
+        layers = LayerGraphs.of(step)
+        pricer = Pricer(architectures.take(rows), cluster)
+        bars = {key: _bars_of(layers, key, pricer, cache) for key in layers.graphs}
+        for j, row in enumerate(rows.tolist()):
+            split = {key: _attribute(listed[j]) for key, listed in bars.items()}
+            result, peak = results[row], float(peaks[row])
+            found[row] = Explanation(
+                parts_s=_step_parts(result, split),
+                mfu=workload.flops_per_step / (result.placement.step_s * accelerators * peak),
+                peak_flops_per_s=peak,
+                stages=_stages(result, step, split),
+                bars={direction: bars["block", direction][j] for direction in ("forward", "backward")},
             )
+    return [found[row] for row in range(len(results))]
+
+
+def rows_by_graph(results: Sequence[WorkloadResult]) -> dict[tuple[int, int], NDArray[np.int64]]:
+    """Return which of ``results`` have which operator graphs, by (tensor-parallel width, microbatch)."""
+    rows: dict[tuple[int, int], list[int]] = {}
+    for row, result in enumerate(results):
+        rows.setdefault(result.option.graph_key, []).append(row)
+    return {key: np.array(listed, dtype=np.int64) for key, listed in rows.items()}
+
+
+def peak_flops_per_s(architectures: Architectures, workload: Workload) -> FloatArray:
+    """Return the FLOP/s of all tensor units at the workload's precision, ``(n_archs,)``."""
+    rate = architectures.tensor_macs_per_element[str(workload.precision)]
+    elements = architectures.tensor_count * architectures.tensor_rows * architectures.tensor_cols
+    peak: FloatArray = 2.0 * elements * rate * architectures.clock_hz
+    return peak
+
+
+def _bars_of(
+    layers: LayerGraphs, key: tuple[str, str], pricer: Pricer, cache: ScheduleCache
+) -> list[tuple[OperatorBar, ...]]:
+    """Return one layer's schedule in one direction on every architecture of ``pricer``."""
+    graph, operators, archs = layers.graphs[key], layers.operators[key], pricer.architectures
+    prices = pricer.price(operators)
+    tensor_units, vector_units = archs.tensor_count.tolist(), archs.vector_count.tolist()
+    problems = [
+        graph.problem(
+            one_s=prices.one_s[row],
+            all_s=prices.all_s[row],
+            tensor_units=tensor_units[row],
+            vector_units=vector_units[row],
         )
-        listed = _bars(operators, schedule, pricer, prices.one_s[0], prices.all_s[0])
-        split[key] = _attribute(listed)
-        if key[0] == "block":
-            bars[key[1]] = listed
-    return Explanation(
-        parts_s=_step_parts(result, split),
-        mfu=workload.flops_per_step / (placement.step_s * accelerators * peak_flops_per_s(architecture, workload)),
-        peak_flops_per_s=peak_flops_per_s(architecture, workload),
-        stages=_stages(result, workload, split),
-        bars=bars,
-    )
-
-
-def peak_flops_per_s(architecture: Architectures, workload: Workload) -> float:
-    """Return the FLOP/s of all tensor units of one architecture (a table of one row) at the workload's precision."""
-    rate = architecture.tensor_macs_per_element[str(workload.precision)]
-    elements = architecture.tensor_count * architecture.tensor_rows * architecture.tensor_cols
-    return float((2.0 * elements * rate * architecture.clock_hz)[0])
-
-
-def _bars(
-    operators: tuple[Operator, ...],
-    schedule: Schedule,
-    pricer: Pricer,
-    one_s: np.ndarray[tuple[int], np.dtype[np.float64]],
-    all_s: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> tuple[OperatorBar, ...]:
-    bars = []
-    for i, operator in enumerate(operators):
-        all_units = operator.unit is not Unit.NETWORK and schedule.mode[i] == Mode.ALL
-        bound_by = _NETWORK
-        if operator.unit is not Unit.NETWORK:
-            bound_by = _binding(pricer.parts(operator, one_unit=not all_units))
-        bars.append(
-            OperatorBar(
-                name=operator.name,
-                unit=operator.unit.value,
-                phase=operator.phase.value,
-                start_s=float(schedule.start_s[i]),
-                duration_s=float(all_s[i] if all_units else one_s[i]),
-                all_units=all_units,
-                bound_by=bound_by,
+        for row in range(len(archs))
+    ]
+    cache.solve_many(problems)
+    binding = [
+        (_binding(pricer, operator, one_unit=True), _binding(pricer, operator, one_unit=False))
+        for operator in operators
+    ]
+    columns = [(operator.name, operator.unit.value, operator.phase.value) for operator in operators]
+    found = []
+    for row, problem in enumerate(problems):
+        schedule = cache.solve(problem)
+        one_s, all_s = prices.one_s[row].tolist(), prices.all_s[row].tolist()
+        starts, modes = schedule.start_s.tolist(), schedule.mode.tolist()
+        bars = []
+        for i, (name, unit, phase) in enumerate(columns):
+            all_units = unit != _NETWORK_UNIT and modes[i] == Mode.ALL
+            bars.append(
+                OperatorBar(
+                    name=name,
+                    unit=unit,
+                    phase=phase,
+                    start_s=starts[i],
+                    duration_s=all_s[i] if all_units else one_s[i],
+                    all_units=all_units,
+                    bound_by=binding[i][all_units][row],
+                )
             )
-        )
-    return tuple(bars)
+        found.append(tuple(bars))
+    return found
 
 
-def _binding(parts: Parts) -> str:
-    overlapped = {name: float(getattr(parts, name)[0]) for name in _OF_FIELD}
-    longest = max(overlapped, key=lambda name: overlapped[name])
-    return (
-        "fill and drain" if float(parts.fill_s[0] + parts.first_load_s[0]) > overlapped[longest] else _OF_FIELD[longest]
-    )
+def _binding(pricer: Pricer, operator: Operator, *, one_unit: bool) -> list[str]:
+    """Return what an operator waits for on every architecture."""
+    count = len(pricer.architectures)
+    if operator.unit is Unit.NETWORK:
+        return [_NETWORK] * count
+    parts = pricer.parts(operator, one_unit=one_unit)
+    overlapped = np.array([np.broadcast_to(getattr(parts, name), count) for name in _OF_FIELD])
+    names = list(_OF_FIELD.values())
+    longest = overlapped.argmax(axis=0)
+    filling = np.broadcast_to(parts.fill_s + parts.first_load_s, count) > overlapped[longest, np.arange(count)]
+    return [
+        "fill and drain" if fills else names[i] for i, fills in zip(longest.tolist(), filling.tolist(), strict=True)
+    ]
 
 
 def _attribute(bars: tuple[OperatorBar, ...]) -> dict[str, float]:
@@ -227,10 +258,9 @@ def _step_parts(result: WorkloadResult, split: dict[tuple[str, str], dict[str, f
 
 
 def _stages(
-    result: WorkloadResult, workload: Workload, split: dict[tuple[str, str], dict[str, float]]
+    result: WorkloadResult, step: TrainingStep, split: dict[tuple[str, str], dict[str, float]]
 ) -> tuple[StageView, ...]:
     option = result.option
-    step = workload.step(tensor_parallel=option.tensor_parallel, microbatch=option.microbatch)
     first, block, _, last = split_chain(step)
     views = []
     stages = _stage_layers(result)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, ConfigError
+from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_PARTIAL, ConfigError
 from archplace.cli._output import Row, add_format, print_rows
+from archplace.cli._partial import warn_partial
 from archplace.search.report.design import design_document
 from archplace.search.report.text import design_text, fate_text
 from archplace.search.run import RunResult, open_result
@@ -27,7 +28,7 @@ from archplace.search.tables import (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a finished run")
+    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a run")
     parser.add_argument(
         "id",
         metavar="ID",
@@ -42,13 +43,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "JSON, YAML and CSV carry every metric in SI units (shares as fractions of one); the table rounds. An "
         "architecture that was not evaluated is shown with its fate, its bound, and the design that dominates it or "
-        "the reason why it is infeasible."
+        "the reason why it is infeasible. Of an unfinished run what was evaluated so far is shown, with exit code 4."
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the front, or the design that was asked for."""
     result = open_result(arguments.folder)
+    code = _show(result, arguments)
+    if result.partial:
+        warn_partial(result, arguments.folder)
+        return EXIT_PARTIAL
+    return code
+
+
+def _show(result: RunResult, arguments: argparse.Namespace) -> int:
     if arguments.options and (arguments.id is None or arguments.id == BASELINE):
         raise ConfigError("--options needs the number of an architecture: archplace show DIR ID --options")
     if arguments.id is None:
@@ -71,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(result: RunResult, style: str) -> int:
-    if not result.outcome.front:
+    if not result.outcome.front and not result.partial:
         reason = result.outcome.main_reason()
         print(
             f"archplace: the front is empty: nothing is feasible; the most frequent reason: {reason}", file=sys.stderr

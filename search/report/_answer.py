@@ -1,16 +1,34 @@
-"""The cards that answer: the picks, the front, why the picks are as they are."""
+"""The cards that answer: the picks, and why they are as they are."""
 
 from collections.abc import Sequence
 
 from archplace.search.explain import PARTS
+from archplace.search.metrics import ENERGY_PARTS
+from archplace.search.points import PointView
 from archplace.search.report._card import card, command, empty, facts, figure
 from archplace.search.report._format import count, gigabytes, number, percent, seconds, signed_percent
 from archplace.search.report._html import Html, element, table
 from archplace.search.report.contents import Contents
-from archplace.search.report.front_plot import describe, draw_front, prepare_front
+from archplace.search.report.front_plot import describe
 from archplace.search.report.picks import Pick, by_point, difference
-from archplace.search.report.why_plot import draw_memory, draw_step, labelled_points, prepare_why
-from archplace.search.tables import PointView
+from archplace.search.report.why_plot import WhyPlot, draw_energy, draw_memory, draw_step, labelled_points, prepare_why
+
+_COMPARED = {
+    "throughput": "throughput",
+    "area": "area",
+    "throughput_per_area": "throughput per mm²",
+    "throughput_per_watt": "throughput per watt",
+    "samples_per_dollar": "samples per dollar",
+    "peak_power": "peak power",
+}
+"""What a pick is compared in with the baseline: key of the difference, and its name."""
+
+_PRICES = {
+    "Energy": (("energy_j_per_sample", "J/sample"),),
+    "Power": (("peak_power_w", "W peak"), ("mean_power_w", "W mean with host")),
+    "Cost": (("accelerator_usd", "USD each"), ("cost_usd_per_sample", "USD/sample")),
+}
+"""Figures that a technology table with the numbers adds: columns with their units, by name."""
 
 
 def answer_card(contents: Contents) -> Html:
@@ -30,8 +48,8 @@ def answer_card(contents: Contents) -> Html:
         base = contents.baseline
         note = element(
             "p",
-            f"Baseline {base.label}: {number(base.samples_per_s)} samples/s on {number(base.area_mm2)} mm² by the same "
-            f"models: {describe(base)}. ",
+            f"Baseline {base.label}: {number(base.samples_per_s)} samples/s on {number(base.area_mm2)} mm²"
+            f"{''.join(f', {text}' for _, text in _prices(base))} by the same models: {describe(base)}. ",
             command("show DIR baseline"),
         )
     return card("answer", title, how, note, element("ul", boxes, class_="picks"))
@@ -42,6 +60,8 @@ def nothing_feasible(contents: Contents) -> str:
     groups = [*contents.option_reasons, *contents.architecture_reasons]
     largest = max(groups, key=lambda group: group.count, default=None)
     total = count(contents.counts.architectures, "architecture")
+    if contents.result.partial:
+        return "Nothing has been evaluated yet: the run is not finished."
     text = f"Nothing is feasible: none of {total} meets memory and budgets."
     if largest is not None:
         text += f" The most frequent reason ({largest.count:,} times): {largest.reason}."
@@ -53,14 +73,13 @@ def _pick(group: Sequence[Pick], baseline: PointView | None) -> list[Html | None
     compared: Html | None = None
     if baseline is not None:
         more = difference(point, baseline)
-        values = [
-            ("throughput", more.throughput),
-            ("area", more.area),
-            ("throughput per mm²", more.throughput_per_area),
-        ]
         compared = element(
             "div",
-            [element("div", signed_percent(value), element("small", name)) for name, value in values],
+            [
+                element("div", signed_percent(more[key]), element("small", name))
+                for key, name in _COMPARED.items()
+                if key in more
+            ],
             class_="differences",
             role="group",
             aria_label=f"Compared with {baseline.label}",
@@ -90,10 +109,25 @@ def _pick(group: Sequence[Pick], baseline: PointView | None) -> list[Html | None
                 for name, placement, mfu, bottleneck in placements
                 for fact in ((name, placement), ("MFU", percent(mfu)), ("Bottleneck", bottleneck))
             ),
+            *_prices(point),
             ("Schedules", "proven optimal" if point.proven else "not all proven optimal"),
         ),
         command(f"show DIR {point.id}"),
     ]
+
+
+def _prices(point: PointView) -> list[tuple[str, str]]:
+    """Return energy, power, cost and relative throughput in words, as far as they are known."""
+    row, found = point.headline(), []
+    for name, parts in _PRICES.items():
+        known = [(row.get(column), unit) for column, unit in parts]
+        texts = [f"{number(value, 3)} {unit}" for value, unit in known if isinstance(value, float)]
+        if texts:
+            found.append((name, ", ".join(texts)))
+    relative, worst = point.metrics.relative_throughput, point.metrics.worst_relative_throughput
+    if relative is not None and worst is not None:
+        found.append(("Relative", f"{percent(relative)} of each workload's best on average, {percent(worst)} at worst"))
+    return found
 
 
 def _placement(point: PointView, workload: int) -> str:
@@ -104,40 +138,6 @@ def _placement(point: PointView, workload: int) -> str:
         f"{found.option.microbatch}, {'recompute' if found.option.recompute else 'no recompute'}, "
         f"{gigabytes(found.option.hbm_bytes)} HBM, step {seconds(found.placement.step_s)}"
     )
-
-
-def front_card(contents: Contents) -> Html:
-    """Return the front plot and the panel for a selected design."""
-    title = "The front"
-    proven = (
-        "No design of the whole space lies above the line"
-        if all(point.proven for point in contents.result.outcome.front)
-        else "No design is known above the line; where a schedule is not proven optimal, one could be by its gap"
-    )
-    how = (
-        f"Up and left is better. {proven}; hover a point for its design, click it for everything, and click an entry "
-        f"of the legend to hide or show it."
-    )
-    if not contents.front:
-        return card("front", title, how, empty("The front is empty: see the answer above."))
-    data = prepare_front(contents.result, contents.front, contents.baseline, contents.picks)
-    fastest, smallest = contents.front[0], min(contents.front, key=lambda point: point.area_mm2)
-    summary = (
-        f"Area against throughput: {count(len(contents.front), 'design')} on the front, from "
-        f"{number(smallest.area_mm2)} mm² with {number(smallest.samples_per_s)} samples/s to "
-        f"{number(fastest.area_mm2)} mm² with {number(fastest.samples_per_s)} samples/s"
-    )
-    if contents.baseline is not None:
-        base = contents.baseline
-        beaten = sum(
-            point.area_mm2 <= base.area_mm2 and point.samples_per_s >= base.samples_per_s for point in contents.front
-        )
-        summary += (
-            f"; the baseline {base.label} has {number(base.samples_per_s)} samples/s on {number(base.area_mm2)} mm², "
-            f"and {count(beaten, 'design is', 'designs are') if beaten else 'no design is'} no larger and no slower"
-        )
-    details = element("div", element("p", "Select a design to see it here."), id="details", aria_live="polite")
-    return card("front", title, how, figure("front-plot", draw_front(data), f"{summary}.", details))
 
 
 def why_card(contents: Contents) -> Html:
@@ -151,19 +151,21 @@ def why_card(contents: Contents) -> Html:
     if not points:
         return card("why", title, how, empty("There is no feasible design to explain."))
     data = prepare_why(points)
+    energy = any(bar.energy_j is not None for bar in data.bars)
     numbers = table(
         "Seconds of a step by part, and bytes per device of the fullest stage",
         ("design", "step (s)", *(f"{part} (s)" for part in PARTS), "weights (GB)", "gradients (GB)", "optimizer (GB)",
-         "activations (GB)", "HBM (GB)"),
+         "activations (GB)", "HBM (GB)", *(f"{part} (J/sample)" for part in ENERGY_PARTS if energy)),
         [
             (
                 bar.label,
                 *(number(value) for value in (bar.step_s, *bar.parts_s)),
                 *(number(value / 1e9) for value in (*bar.memory_bytes, bar.capacity_bytes)),
+                *(number(value) for value in bar.energy_j or (float("nan"),) * len(ENERGY_PARTS) if energy),
             )
             for bar in data.bars
         ],
-        numeric=range(1, len(PARTS) + 7),
+        numeric=range(1, len(PARTS) + 7 + len(ENERGY_PARTS) * energy),
     )  # fmt: skip
     return card(
         "why",
@@ -178,5 +180,14 @@ def why_card(contents: Contents) -> Html:
             draw_memory(data),
             "Memory of each device of the fullest pipeline stage; the bar across is the HBM capacity of the placement.",
         ),
-        element("details", element("summary", "The numbers behind both figures"), numbers),
+        *_energy(data),
+        element("details", element("summary", "The numbers behind the figures"), numbers),
     )
+
+
+def _energy(data: WhyPlot) -> list[Html]:
+    """Return where the energy goes, unless no design's is known."""
+    if all(bar.energy_j is None for bar in data.bars):
+        return []
+    summary = "Joules of one sample by component, on all accelerators: static power and hosts draw theirs all the time."
+    return [element("h3", "Energy of a sample"), figure("energy-plot", draw_energy(data), summary)]

@@ -6,6 +6,14 @@ _SPECIAL = {
     "id": ("design", 1.0),
     "throughput_samples_per_s": ("throughput (samples/s)", 1.0),
     "bound_throughput_samples_per_s": ("bound of throughput (samples/s)", 1.0),
+    "relative_throughput": ("throughput relative to the best (%)", 100.0),
+    "worst_relative_throughput": ("worst relative throughput (%)", 100.0),
+    "bound_worst_relative_throughput": ("bound of worst relative throughput (%)", 100.0),
+    "samples_per_s_per_w": ("samples/s per W", 1.0),
+    "samples_per_usd": ("samples per USD", 1.0),
+    "accelerator_usd": ("accelerator (USD)", 1.0),
+    "mean_power_w": ("mean power with host (W)", 1.0),
+    "optimality_gap": ("optimality gap (%)", 100.0),
     "samples_per_s": ("samples/s", 1.0),
     "samples_per_s_per_mm2": ("samples/s per mm²", 1.0),
     "lower_step_s": ("lower bound of step (s)", 1.0),
@@ -15,12 +23,19 @@ _SPECIAL = {
     "global_buffer_bytes": ("global buffer (MiB)", 2.0**-20),
 }
 _SUFFIXES = (
+    ("_j_per_sample", "J/sample", 1.0),
+    ("_usd_per_sample", "USD/sample", 1.0),
+    ("_budget_left", "%", 100.0),
     ("_bytes_per_s", "GB/s", 1e-9),
     ("_bytes", "GB", 1e-9),
     ("_mm2", "mm²", 1.0),
     ("_hz", "GHz", 1e-9),
+    ("_w", "W", 1.0),
     ("_s", "s", 1.0),
 )
+_NARROW = "\u202f"
+"""A narrow space at which no line breaks."""
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _ABBREVIATIONS = ("HBM",)
 
 
@@ -30,7 +45,11 @@ def number(value: float, digits: int = 4) -> str:
         return "–"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
+    text = f"{value:.{digits}g}"
+    if "e" not in text:
+        return text
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}{_NARROW}×{_NARROW}10{str(int(exponent)).translate(_RAISED)}"
 
 
 def seconds(value: float) -> str:
@@ -87,7 +106,8 @@ def _column(column: str) -> tuple[str, float]:
         return front + label, scale
     for suffix, unit, scale in _SUFFIXES:
         if key.endswith(suffix):
-            return f"{front}{_words(key.removesuffix(suffix))} ({unit})", scale
+            left = " budget left" if suffix == "_budget_left" else ""
+            return f"{front}{_words(key.removesuffix(suffix))}{left} ({unit})", scale
     return front + _words(key), 1.0
 
 

@@ -1,15 +1,35 @@
 """The cards of record: what was explored and what not, health checks, the table of the front, inputs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from archplace import __version__
+from archplace.search.outcome import BOUND_NAMES, Bound
 from archplace.search.report._card import card, empty, facts
-from archplace.search.report._format import cell, count, gigabytes, heading, number, percent, seconds
+from archplace.search.report._format import cell, count, gigabytes, heading, number, percent
 from archplace.search.report._html import Html, element, table
-from archplace.search.report.contents import CAVEAT, Contents, front_rows
+from archplace.search.report.contents import Contents, front_rows
 from archplace.search.report.health import Level
+from archplace.search.report.objectives import axes, in_words
 from archplace.search.report.summary import MOST_NAMED, ReasonGroup
 
+_BOUND_WORDS = {
+    BOUND_NAMES[Bound.WORK]: "beaten although every unit is busy all the time and the pipeline is perfectly balanced",
+    BOUND_NAMES[Bound.SCHEDULE]: "beaten by lower bounds of its schedules and the best cut of its layers",
+}
+_FATE_WORDS = {
+    "open": "no fate yet",
+    "front": "on the front",
+    "dominated": "evaluated, beaten",
+    "pruned": "pruned by their bound",
+    "infeasible": "infeasible",
+}
+_OPTION_WORDS = {
+    "open": "the run is not finished",
+    "front": "the placement of a design on the front",
+    "dominated": "evaluated exactly; another option on the architecture or another design is better",
+    "pruned": "not evaluated: its own bound is beaten on its architecture, or all of the architecture is",
+    "infeasible": "does not divide the model, does not fit the memory, or is over a budget",
+}
 _LEVEL_WORDS = {Level.ATTENTION: "Look at this", Level.NOTE: "Note", Level.GOOD: "Good"}
 
 
@@ -24,19 +44,27 @@ def header(contents: Contents) -> list[Html]:
     ]
     hbm = "each architecture's own" if choices.hbm_bytes is None else ", ".join(map(gigabytes, choices.hbm_bytes))
     budgets = [
-        f"area at most {number(choices.max_area_mm2)} mm²" if choices.max_area_mm2 is not None else "",
-        f"step at most {seconds(choices.max_step_s)}" if choices.max_step_s is not None else "",
+        f"{budget.name.replace('_', ' ')} at {'least' if budget.least else 'most'} {number(budget.limit)} {budget.unit}"
+        for budget in contents.budgets
+    ]
+    objectives = [
+        f"{axis.name} ({'more' if axis.maximise else 'less'} is better)"
+        for axis in axes(run.objectives, several=len(workloads) > 1)
     ]
     recompute = {(False, True): "on and off", (False,): "off", (True,): "on"}[tuple(sorted(choices.recompute))]
     return [
         element("h1", f"{names} on {choices.accelerators:,} accelerators of the space {run.space_name}"),
         element(
             "p",
-            f"{count(contents.counts.architectures, 'architecture')} searched together with the placement of the job; "
-            f"{count(len(contents.front), 'is', 'are')} on the Pareto front of throughput and area.",
+            f"{count(contents.counts.architectures, 'architecture')} searched together with the placement of the job; ",
+            f"{count(len(contents.front), 'design is', 'designs are')} on the Pareto front of "
+            if len(run.objectives) > 1
+            else f"{count(len(contents.front), 'design has', 'designs have')} the best ",
+            f"{in_words(run.objectives)}.",
             class_="lead",
         ),
-        element("p", CAVEAT, class_="caveat"),
+        element("p", contents.warning, class_="warning", role="alert") if contents.warning else Html(""),
+        element("p", contents.note, class_="caveat"),
         element("p", f"archplace {__version__}, inputs ", element("code", run.digest[:16]), class_="lead"),
         element(
             "details",
@@ -50,8 +78,9 @@ def header(contents: Contents) -> list[Html]:
                 ("Microbatches", ", ".join(map(str, choices.microbatch))),
                 ("HBM capacities", hbm),
                 ("Recomputation", recompute),
-                ("Budgets", "; ".join(filter(None, budgets)) or "none beyond the space's own"),
-                ("Objectives", "throughput (more is better), area (less is better)"),
+                ("Budgets", "; ".join(budgets) or "none"),
+                ("Objectives", "; ".join(objectives)),
+                ("Effort", f"{run.effort}: {contents.certainty}"),
                 ("Solver and limits", contents.solver),
                 ("archplace", __version__),
                 ("Hash of all inputs", element("code", run.digest)),
@@ -78,8 +107,11 @@ def explored_card(contents: Contents) -> Html:
             counts.pruned,
             "not evaluated: a design on the front beats even the best that bounds allow; the store says which",
         ),
+        *((f"– by {name}", number_, _BOUND_WORDS[name]) for name, number_ in counts.pruned_by.items()),
         ("infeasible", counts.infeasible, "no placement fits, or over a budget of the run"),
     ]
+    if counts.undecided:
+        rows.append(("no fate yet", counts.undecided, "the run is not finished"))
     shares = [
         (name, f"{value:,}", "" if name == "raw combinations" else percent(value / max(counts.architectures, 1)), text)
         for name, value, text in rows
@@ -89,6 +121,13 @@ def explored_card(contents: Contents) -> Html:
         "What was explored",
         "Front, dominated, pruned and infeasible add up to the architectures: each has exactly one fate.",
         table("Architectures by fate", ("fate", "count", "share", "meaning"), shares, numeric=(1, 2)),
+        element(
+            "p",
+            f"{count(counts.designs_evaluated, 'design')} evaluated exactly, {counts.designs_on_front:,} on the front; "
+            f"{contents.certainty}.",
+        ),
+        _options(counts.options),
+        _references(contents),
         element("h3", "What was not explored"),
         element("p", counts.not_explored),
         element("h3", "Infeasible placement options"),
@@ -100,6 +139,33 @@ def explored_card(contents: Contents) -> Html:
         element("h3", "Infeasible architectures"),
         _reasons(contents.architecture_reasons, "Architectures without a placement, by reason", "There are none."),
     )
+
+
+def _options(options: Mapping[str, int]) -> Html | None:
+    """Return architecture × workload × placement option by fate; None where they are not counted."""
+    if not options:
+        return None
+    total = sum(options.values())
+    rows = [
+        (_FATE_WORDS[fate], f"{number_:,}", percent(number_ / max(total, 1)), _OPTION_WORDS[fate])
+        for fate, number_ in options.items()
+        if number_ or fate != "open"
+    ]
+    caption = f"Placement options by fate: {total:,} of architecture × workload × option"
+    return table(caption, ("fate", "count", "share", "meaning"), rows, numeric=(1, 2))
+
+
+def _references(contents: Contents) -> Html | None:
+    """Return the best throughput of each of several workloads, to which others are relative."""
+    outcome, workloads = contents.result.outcome, contents.result.run.workloads
+    if not outcome.references_s:
+        return None
+    rows = [
+        (workload.name, number(1 / seconds_))
+        for workload, seconds_ in zip(workloads, outcome.references_s, strict=True)
+    ]
+    caption = "Best throughput of each workload in the space by itself: relative throughputs are relative to it"
+    return table(caption, ("workload", "throughput (samples/s)"), rows, numeric=(1,))
 
 
 def _reasons(groups: Sequence[ReasonGroup], caption: str, none: str) -> Html:
@@ -177,7 +243,7 @@ def table_card(contents: Contents) -> Html:
     shared = [(heading(column), cell(column, rows[0][column])) for column in same]
     whole = element(
         "table",
-        element("caption", "Designs on the Pareto front, fastest first"),
+        element("caption", f"Designs on the front, in the order of {in_words(contents.result.outcome.objectives)}"),
         element("thead", element("tr", head)),
         element("tbody", body),
     )

@@ -1,5 +1,7 @@
 """Colours that differ for every kind of colour vision (Okabe and Ito, "Color Universal Design", 2008), and layout."""
 
+from collections.abc import Mapping
+
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, LIGHT_GREY = "#8C8C8C", "#BDBDBD"
@@ -17,6 +19,18 @@ PART_STYLE: dict[str, tuple[str, str]] = {
     "optimizer step": (GREY, "x"),
 }
 """Part of a step to (colour, pattern): ten parts share eight colours and two greys, told apart by pattern."""
+
+ENERGY_STYLE: dict[str, tuple[str, str]] = {
+    "tensor arrays": (BLUE, ""),
+    "vector lanes": (SKY, ""),
+    "local buffers": (YELLOW, "/"),
+    "global buffer": (YELLOW, ""),
+    "HBM": (ORANGE, ""),
+    "network": (GREEN, ""),
+    "static power": (GREY, ""),
+    "host": (LIGHT_GREY, ""),
+}
+"""Part of the energy to (colour, pattern); what is also a part of the time has the same colour."""
 
 MEMORY_STYLE: dict[str, str] = {
     "weights": BLUE,
@@ -56,7 +70,7 @@ def plain(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def filled(part: str) -> dict[str, object]:
-    """Return the marker of a part of the step."""
-    colour, pattern = PART_STYLE[part]
+def filled(part: str, styles: Mapping[str, tuple[str, str]] = PART_STYLE) -> dict[str, object]:
+    """Return the marker of a part of the step, or of what ``styles`` has."""
+    colour, pattern = styles[part]
     return {"color": colour, "pattern": {"shape": pattern, "bgcolor": colour, "fgcolor": "#FFFFFF", "size": 6}}

@@ -3,14 +3,22 @@
 from dataclasses import asdict, dataclass
 
 from archplace import __version__
+from archplace.search.budgets import Budget, budgets_of
+from archplace.search.points import PointView, Row, baseline_view, point_views
 from archplace.search.report.design import difference_row
 from archplace.search.report.health import Finding, health
 from archplace.search.report.picks import Pick, picks
 from archplace.search.report.summary import Counts, ReasonGroup, group_architectures, group_reasons
 from archplace.search.run import RunResult
-from archplace.search.tables import PointView, Row, baseline_view, point_views
+from archplace.search.tables import gap_text
 
 CAVEAT = "Estimates of an analytical model, not sign-off."
+PRIORS = (
+    "Energy, power and cost follow from the technology table's numbers, which no measurement of this kind of chip has "
+    "calibrated. Dynamic energy counts the traffic that an operator has on all units, which is optimistic for "
+    "schedules that run operators side by side; static power and the hosts' share count for all accelerators over the "
+    "whole step."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +27,7 @@ class Contents:
 
     result: RunResult
     front: tuple[PointView, ...]
-    """Fastest first."""
+    """Best in the first objective first."""
     baseline: PointView | None
     baseline_missing: str
     """Why there is no baseline point; empty where there is one."""
@@ -28,10 +36,11 @@ class Contents:
     option_reasons: tuple[ReasonGroup, ...]
     architecture_reasons: tuple[ReasonGroup, ...]
     findings: tuple[Finding, ...]
+    budgets: tuple[Budget, ...]
 
     @classmethod
     def of(cls, result: RunResult) -> "Contents":
-        """Digest a finished run."""
+        """Digest a run."""
         front, baseline, counts = point_views(result), baseline_view(result), Counts.of(result)
         options = group_reasons(result.outcome.option_reasons)
         architectures = group_architectures(result.outcome.reasons)
@@ -50,7 +59,35 @@ class Contents:
             option_reasons=options,
             architecture_reasons=architectures,
             findings=health(result, front, counts, options, architectures),
+            budgets=budgets_of(result.run),
         )
+
+    @property
+    def note(self) -> str:
+        """What to keep in mind about every number."""
+        priced = any(point.metrics.joules_per_sample is not None for point in self.front[:1])
+        return f"{CAVEAT} {PRIORS}" if priced else CAVEAT
+
+    @property
+    def warning(self) -> str:
+        """That the run is not finished, and how far it is; empty for a finished one."""
+        if not self.result.partial:
+            return ""
+        evaluated = len(self.result.outcome.records)
+        return (
+            f"The run is not finished: {evaluated:,} of {self.counts.architectures:,} architectures have been "
+            "evaluated so far, and what follows may be dominated by others. Go on with: archplace search "
+            f"{self.result.run.name}.yaml --out DIR"
+        )
+
+    @property
+    def certainty(self) -> str:
+        """How far the front may be from the true one, in words."""
+        if self.result.partial:
+            return "the run is not finished: better designs may follow"
+        if self.result.outcome.gap is None and not all(point.proven for point in self.result.outcome.front):
+            return "no design is known that is better; where a schedule is not proven optimal, one could be by its gap"
+        return gap_text(self.result.outcome)
 
     @property
     def solver(self) -> str:
@@ -68,7 +105,8 @@ def document(contents: Contents) -> dict[str, object]:
     run, choices = contents.result.run, contents.result.run.choices
     return {
         "archplace_version": __version__,
-        "note": CAVEAT,
+        "note": contents.note,
+        **({"warning": contents.warning} if contents.warning else {}),
         "run": {
             "name": run.name,
             "workloads": [
@@ -89,13 +127,16 @@ def document(contents: Contents) -> dict[str, object]:
             "microbatch": list(choices.microbatch),
             "recompute": list(choices.recompute),
             "hbm_bytes": None if choices.hbm_bytes is None else list(choices.hbm_bytes),
-            "max_area_mm2": choices.max_area_mm2,
-            "max_step_s": choices.max_step_s,
+            "objectives": [str(name) for name in run.objectives.names],
+            "effort": run.effort,
+            "budgets": {budget.name: {"limit": budget.limit, "unit": budget.unit} for budget in contents.budgets},
             "solver": contents.solver,
         },
         "digest": run.digest,
         "inputs": dict(run.inputs),
         "counts": asdict(contents.counts),
+        "gap": _gap(contents),
+        "best_samples_per_s": _best(contents),
         "not_explored": contents.counts.not_explored,
         "reasons": {
             "placement_options": [asdict(group) for group in contents.option_reasons],
@@ -118,8 +159,21 @@ def document(contents: Contents) -> dict[str, object]:
     }
 
 
+def _gap(contents: Contents) -> Row | None:
+    outcome = contents.result.outcome
+    return None if outcome.gap is None else dict(zip(map(str, outcome.objectives.names), outcome.gap, strict=True))
+
+
+def _best(contents: Contents) -> Row | None:
+    """Return of several workloads the best throughput of each in the space, alone."""
+    references_s, workloads = contents.result.outcome.references_s, contents.result.run.workloads
+    if not references_s:
+        return None
+    return {workload.name: 1 / seconds for workload, seconds in zip(workloads, references_s, strict=True)}
+
+
 def front_rows(contents: Contents) -> list[Row]:
-    """Return every front design with all its metrics, fastest first."""
+    """Return every front design with all its metrics, best in the first objective first."""
     return [point.row() for point in contents.front]
 
 

@@ -1,8 +1,9 @@
 """One design point as a document: architecture, placement, metrics, breakdown, memory, difference to the baseline."""
 
 from archplace.search.explain import Explanation
+from archplace.search.metrics import ENERGY_PARTS, WorkloadMetrics
+from archplace.search.points import PointView, Row
 from archplace.search.report.picks import difference
-from archplace.search.tables import PointView, Row
 from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Workload
 
@@ -15,10 +16,14 @@ def design_document(point: PointView, baseline: PointView | None) -> Row:
         by = point.dominated_by
         document["fate"] = point.fate.name.lower()
         document["dominated_by"] = by.id if by is not None else None
+    if slack := point.slack():
+        document["budgets"] = slack
     document["architecture"] = point.architecture()
     document["workloads"] = [
-        _workload(workload, found, why)
-        for workload, found, why in zip(result.run.workloads, point.point.results, point.explanations, strict=True)
+        _workload(workload, found, why, figures)
+        for workload, found, why, figures in zip(
+            result.run.workloads, point.point.results, point.explanations, point.metrics.workloads, strict=True
+        )
     ]
     document["difference_to_baseline"] = difference_row(point, baseline)
     return document
@@ -28,17 +33,19 @@ def difference_row(point: PointView, baseline: PointView | None) -> Row | None:
     """Return what ``point`` has more than the baseline, as fractions; None without a baseline, and for itself."""
     if baseline is None or point.is_baseline:
         return None
-    more = difference(point, baseline)
-    return {
-        "baseline": baseline.label,
-        "throughput": more.throughput,
-        "area": more.area,
-        "throughput_per_area": more.throughput_per_area,
-    }
+    return {"baseline": baseline.label, **difference(point, baseline)}
 
 
-def _workload(workload: Workload, found: WorkloadResult, why: Explanation) -> Row:
+def _workload(workload: Workload, found: WorkloadResult, why: Explanation, figures: WorkloadMetrics) -> Row:
     option, placement, degrees = found.option, found.placement, found.placement.degrees
+    more: Row = {}
+    if figures.relative_throughput is not None:
+        more["relative_throughput"] = figures.relative_throughput
+    if figures.parts_j is not None:
+        more["energy_j_per_sample"] = figures.joules_per_sample
+        more["parts_j_per_sample"] = dict(zip(ENERGY_PARTS, figures.parts_j, strict=True))
+    if figures.usd_per_sample is not None:
+        more["cost_usd_per_sample"] = figures.usd_per_sample
     return {
         "workload": workload.name,
         "step_s": placement.step_s,
@@ -59,6 +66,7 @@ def _workload(workload: Workload, found: WorkloadResult, why: Explanation) -> Ro
             "hbm_bytes": option.hbm_bytes,
         },
         "parts_s": dict(why.parts_s),
+        **more,
         "stages": [
             {
                 "stage": number,

@@ -1,4 +1,4 @@
-"""The front plot: area against throughput, with what lies below the front."""
+"""The front plot: two objectives against each other, with what lies behind the front."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,8 @@ import numpy as np
 from plotly import graph_objects as go
 
 from archplace.search.outcome import Fate
+from archplace.search.pareto import front_mask
+from archplace.search.points import PointView, views
 from archplace.search.report._format import number
 from archplace.search.report.colours import (
     AXIS,
@@ -17,33 +19,33 @@ from archplace.search.report.colours import (
     LEGEND,
     LIGHT_GREY,
     ORANGE,
+    SKY,
     VERMILLION,
     plain,
 )
+from archplace.search.report.objectives import Axis, plane, spans_decades
 from archplace.search.report.picks import Pick, by_point
 from archplace.search.run import RunResult
-from archplace.search.tables import PointView, view
 
 MOST_BOUNDS = 5000
 """Bounds drawn at most: every point is an element of the page, and a browser should stay quick."""
 _DIGITS = 5
 """Significant digits of coordinates: beyond what a screen resolves."""
-_TWO_DECADES = 100.0
 _FROM_ZERO_SHARE = 0.5
 """Smallest value as a share of the largest below which a linear axis starts at zero."""
 _NEAR_SHARE = 0.25
 """Distance of two labels, as a share of all labels' extent, below which they could meet."""
 _DEPTH, _DEPTH_STEP = 34, 22
-"""Pixels from a point down to its label, and from label to label where they are near each other."""
+"""Pixels from a point to its label, and from label to label where they are near each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """Points of one kind, in order of area."""
+    """Points of one kind, in order along the horizontal axis."""
 
     ids: tuple[int | str, ...] = ()
-    area_mm2: tuple[float, ...] = ()
-    samples_per_s: tuple[float, ...] = ()
+    x: tuple[float, ...] = ()
+    y: tuple[float, ...] = ()
     hover: tuple[str, ...] = ()
     """One line about each; empty where the coordinates say all."""
 
@@ -53,15 +55,20 @@ class Mark:
     """A label beside a point."""
 
     text: str
-    area_mm2: float
-    samples_per_s: float
+    x: float
+    y: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontPlot:
     """What the front plot shows; coordinates are exact, only :func:`draw_front` rounds."""
 
+    across: Axis
+    up: Axis
     front: Points
+    """Designs on the front of these two objectives."""
+    others: Points
+    """Designs on the front that are dominated in these two objectives: they are there for the others."""
     dominated: Points
     bounds: Points
     """Architectures that were not evaluated, at their bound: those that come closest to the front."""
@@ -70,9 +77,8 @@ class FrontPlot:
     baseline: Points
     baseline_name: str
     marks: tuple[Mark, ...]
-    log_area: bool
-    log_throughput: bool
-    throughput_title: str
+    log_x: bool
+    log_y: bool
 
 
 def describe(point: PointView) -> str:
@@ -96,67 +102,79 @@ def describe(point: PointView) -> str:
 def prepare_front(
     result: RunResult, front: Sequence[PointView], baseline: PointView | None, picks: Sequence[Pick]
 ) -> FrontPlot:
-    """Return what the plot shows; axes are logarithmic where what was evaluated spans more than two decades."""
+    """Return what the plot of two or more objectives shows, in the plane that :func:`plane` gives.
+
+    Axes are logarithmic where what was evaluated spans more than two decades.
+    """
     outcome = result.outcome
-    beaten = [view(result, point) for point in outcome.dominated]
-    front_points, dominated = _points(front), _points(beaten)
-    star = _points([baseline] if baseline is not None and np.isfinite(baseline.area_mm2) else [])
-    areas = front_points.area_mm2 + dominated.area_mm2 + star.area_mm2
-    speeds = front_points.samples_per_s + dominated.samples_per_s + star.samples_per_s
-    several = len(result.run.workloads) > 1
+    chosen = plane(outcome.objectives, several=len(result.run.workloads) > 1)
+    assert chosen is not None, "a single objective has no plane"
+    across, up = chosen
+    columns = [outcome.objectives.names.index(axis.objective) for axis in chosen]
+    values = np.array([point.point.values for point in front]).reshape(len(front), -1)[:, columns]
+    foremost = front_mask(values)
+    on_plane = _points([point for point, first in zip(front, foremost, strict=True) if first], across, up)
+    others = _points([point for point, first in zip(front, foremost, strict=True) if not first], across, up)
+    dominated = _points(views(result, outcome.dominated), across, up)
+    star = _points([baseline] if baseline is not None else [], across, up)
+    shown = (on_plane, others, dominated, star)
     return FrontPlot(
-        front=front_points,
+        across=across,
+        up=up,
+        front=on_plane,
+        others=others,
         dominated=dominated,
-        bounds=_closest_bounds(result, front_points),
+        bounds=_closest_bounds(result, values[foremost], (across, up), columns),
         n_pruned=int((outcome.fate == Fate.PRUNED).sum()),
         baseline=star,
         baseline_name=baseline.label if baseline is not None else "",
         marks=tuple(
-            Mark(
-                text=", ".join(pick.name for pick in group),
-                area_mm2=group[0].point.area_mm2,
-                samples_per_s=group[0].point.samples_per_s,
-            )
+            Mark(text=", ".join(pick.name for pick in group), x=across.of(group[0].point), y=up.of(group[0].point))
             for group in by_point(picks)
         ),
-        log_area=_spans(areas),
-        log_throughput=_spans(speeds),
-        throughput_title="throughput, geometric mean (samples/s)" if several else "throughput (samples/s)",
+        log_x=spans_decades([x for points in shown for x in points.x]),
+        log_y=spans_decades([y for points in shown for y in points.y]),
     )
 
 
-def _points(views: Sequence[PointView]) -> Points:
-    ordered = sorted(views, key=lambda point: (point.area_mm2, point.samples_per_s, str(point.id)))
+def _points(found: Sequence[PointView], across: Axis, up: Axis) -> Points:
+    placed = [(across.of(point), up.of(point), str(point.id), point) for point in found]
+    ordered = sorted((one for one in placed if np.isfinite(one[:2]).all()), key=lambda one: one[:3])
     return Points(
-        ids=tuple(point.id for point in ordered),
-        area_mm2=tuple(point.area_mm2 for point in ordered),
-        samples_per_s=tuple(point.samples_per_s for point in ordered),
-        hover=tuple(describe(point) for point in ordered),
+        ids=tuple(point.id for *_, point in ordered),
+        x=tuple(x for x, *_ in ordered),
+        y=tuple(y for _, y, *_ in ordered),
+        hover=tuple(describe(point) for *_, point in ordered),
     )
 
 
-def _closest_bounds(result: RunResult, front: Points) -> Points:
-    """Return the pruned architectures' bounds, at most :data:`MOST_BOUNDS`: those nearest below the front's step."""
+def _closest_bounds(
+    result: RunResult,
+    front: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    axes: tuple[Axis, Axis],
+    columns: list[int],
+) -> Points:
+    """Return the pruned architectures' bounds, at most :data:`MOST_BOUNDS`: those nearest behind the front's step.
+
+    ``front`` (n, 2) are minimised values on the two axes.
+    """
     outcome = result.outcome
     pruned = np.flatnonzero(outcome.fate == Fate.PRUNED)
-    if len(pruned) == 0 or not front.ids:
+    if len(pruned) == 0 or len(front) == 0:
         return Points()
-    area, speed = result.architectures.area_mm2[pruned], 1 / outcome.bound[pruned, 0]
-    # Whatever dominates a bound has no more area, so that every bound has a step of the front at its left.
-    best = np.maximum.accumulate(np.array(front.samples_per_s))
-    step = best[np.maximum(np.searchsorted(front.area_mm2, area, side="right") - 1, 0)]
-    kept = np.sort(np.argsort(-(speed / step), kind="stable")[:MOST_BOUNDS])
-    kept = kept[np.lexsort((pruned[kept], speed[kept], area[kept]))]
+    x, y = outcome.bound[pruned][:, columns].T
+    steps = front[np.lexsort((front[:, 1], front[:, 0]))]
+    best = np.minimum.accumulate(steps[:, 1])
+    # Whatever dominates a bound is no worse on the horizontal axis, so that every bound has a step before it.
+    step = best[np.maximum(np.searchsorted(steps[:, 0], x, side="right") - 1, 0)]
+    kept = np.sort(np.argsort(-(step / y), kind="stable")[:MOST_BOUNDS])
+    shown_x, shown_y = (np.array(axis.shown(values[kept].tolist())) for axis, values in zip(axes, (x, y), strict=True))
+    order = np.lexsort((pruned[kept], shown_y, shown_x))
     return Points(
-        ids=tuple(pruned[kept].tolist()),
-        area_mm2=tuple(area[kept].tolist()),
-        samples_per_s=tuple(speed[kept].tolist()),
+        ids=tuple(pruned[kept][order].tolist()),
+        x=tuple(shown_x[order].tolist()),
+        y=tuple(shown_y[order].tolist()),
     )
-
-
-def _spans(values: Sequence[float]) -> bool:
-    positive = [value for value in values if value > 0]
-    return len(positive) > 1 and max(positive) / min(positive) > _TWO_DECADES
 
 
 def _rounded(values: Sequence[float]) -> list[float]:
@@ -166,45 +184,39 @@ def _rounded(values: Sequence[float]) -> list[float]:
 def draw_front(data: FrontPlot) -> go.Figure:
     """Draw the front plot."""
     figure = go.Figure()
-    shown_always = (data.front, data.dominated, data.baseline)
-    areas = [area for points in shown_always for area in points.area_mm2]
-    speeds = [speed for points in shown_always for speed in points.samples_per_s]
+    shown_always = (data.front, data.others, data.dominated, data.baseline)
     if data.bounds.ids:
         shown = len(data.bounds.ids)
         label = f"not evaluated, at their bound ({shown:,}"
         label += ")" if shown == data.n_pruned else f" of {data.n_pruned:,}, the closest)"
-        figure.add_trace(
-            _scatter(
-                data.bounds,
-                label,
-                "bound",
-                marker={"symbol": "circle-open", "size": 4, "color": LIGHT_GREY},
-                visible="legendonly",
-            )
-        )
+        marker = {"symbol": "circle-open", "size": 4, "color": LIGHT_GREY}
+        figure.add_trace(_scatter(data, data.bounds, label, "bound", marker=marker, visible="legendonly"))
     if data.dominated.ids:
-        figure.add_trace(
-            _scatter(
-                data.dominated,
-                f"evaluated, dominated ({len(data.dominated.ids):,})",
-                "dominated",
-                marker={"symbol": "circle", "size": 6, "color": GREY, "opacity": 0.35},
-            )
-        )
+        label = f"evaluated, dominated ({len(data.dominated.ids):,})"
+        marker = {"symbol": "circle", "size": 6, "color": GREY, "opacity": 0.35}
+        figure.add_trace(_scatter(data, data.dominated, label, "dominated", marker=marker))
+    if data.others.ids:
+        label = f"on the front for other objectives ({len(data.others.ids):,})"
+        marker = {"symbol": "circle-open", "size": 8, "color": SKY, "line": {"width": 1.5}}
+        figure.add_trace(_scatter(data, data.others, label, "on the front", marker=marker))
     if data.front.ids:
+        label = f"{'front of these two' if data.others.ids else 'Pareto front'} ({len(data.front.ids):,})"
         figure.add_trace(
             _scatter(
+                data,
                 data.front,
-                f"Pareto front ({len(data.front.ids):,})",
+                label,
                 "on the front",
                 mode="lines+markers",
-                line={"shape": "hv", "color": BLUE, "width": 1.5},
+                # Between two designs the worse of them in one objective is what can be had of the other.
+                line={"shape": "vh" if data.across.maximise else "hv", "color": BLUE, "width": 1.5},
                 marker={"symbol": "circle", "size": 8, "color": BLUE},
             )
         )
     if data.baseline.ids:
         figure.add_trace(
             _scatter(
+                data,
                 data.baseline,
                 f"baseline: {plain(data.baseline_name)}",
                 "baseline",
@@ -220,16 +232,16 @@ def draw_front(data: FrontPlot) -> go.Figure:
         margin={"l": 70, "r": 20, "t": 34, "b": 96},
         hovermode="closest",
         legend=LEGEND,
-        xaxis=_axis(areas, log=data.log_area),
-        yaxis=_axis(speeds, log=data.log_throughput),
-        annotations=[*_labels(data), _better()],
+        xaxis=scale([x for points in shown_always for x in points.x], log=data.log_x),
+        yaxis=scale([y for points in shown_always for y in points.y], log=data.log_y),
+        annotations=[*_labels(data), _better(data)],
     )
-    figure.update_xaxes(title_text="area (mm²)")
-    figure.update_yaxes(title_text=data.throughput_title)
+    figure.update_xaxes(title_text=data.across.title)
+    figure.update_yaxes(title_text=data.up.title)
     return figure
 
 
-def _axis(values: Sequence[float], *, log: bool) -> dict[str, object]:
+def scale(values: Sequence[float], *, log: bool) -> dict[str, object]:
     """Return an axis: logarithmic with a line per decade, or linear, from zero where that wastes little of it."""
     if log:
         return {**AXIS, "type": "log", "dtick": 1}
@@ -237,14 +249,18 @@ def _axis(values: Sequence[float], *, log: bool) -> dict[str, object]:
     return {**AXIS, "type": "linear", "rangemode": "tozero" if from_zero else "normal"}
 
 
-def _scatter(points: Points, name: str, kind: str, mode: str = "markers", **style: object) -> go.Scatter:
+def _scatter(
+    data: FrontPlot, points: Points, name: str, kind: str, mode: str = "markers", **style: object
+) -> go.Scatter:
     lines = points.hover or [""] * len(points.ids)
     return go.Scatter(
-        x=_rounded(points.area_mm2),
-        y=_rounded(points.samples_per_s),
+        x=_rounded(points.x),
+        y=_rounded(points.y),
         customdata=list(points.ids),
         hovertext=[f"{kind} {identifier}<br>{plain(line)}" for identifier, line in zip(points.ids, lines, strict=True)],
-        hovertemplate="%{hovertext}<br>%{x:,.4~g} mm², %{y:,.4~g} samples/s<extra></extra>",
+        hovertemplate=(
+            f"%{{hovertext}}<br>%{{x:,.4~g}} {data.across.unit}, %{{y:,.4~g}} {data.up.unit}<extra></extra>"
+        ),
         name=name,
         mode=mode,
         **style,
@@ -252,46 +268,48 @@ def _scatter(points: Points, name: str, kind: str, mode: str = "markers", **styl
 
 
 def _labels(data: FrontPlot) -> list[Mapping[str, object]]:
-    """Return the picks' labels: the last one above its point, the others below and right of theirs.
+    """Return the picks' labels: the outermost one outside of its point, the others behind the front.
 
-    A label hangs lower than that of a near neighbour at its right, whose line would cross it otherwise.
+    A label hangs farther away than that of a near neighbour, whose line would cross it otherwise. With area across and
+    throughput up, behind is right and below; an axis of the other direction mirrors that.
     """
-    ordered = sorted(data.marks, key=lambda mark: mark.area_mm2, reverse=True)
-    places = [float(np.log10(mark.area_mm2)) if data.log_area else mark.area_mm2 for mark in ordered]
+    sideways, upright = (-1 if data.across.maximise else 1), (1 if data.up.maximise else -1)
+    ordered = sorted(data.marks, key=lambda mark: mark.x, reverse=not data.across.maximise)
+    places = [float(np.log10(mark.x)) if data.log_x else mark.x for mark in ordered]
     near = _NEAR_SHARE * (max(places, default=0.0) - min(places, default=0.0))
     labels: list[Mapping[str, object]] = []
     depth = _DEPTH
     for i, (mark, x) in enumerate(zip(ordered, places, strict=True)):
-        above = i == 0 and len(ordered) > 1
+        outermost = i == 0 and len(ordered) > 1
         if i > 1:
-            depth = depth + _DEPTH_STEP if places[i - 1] - x < near else _DEPTH
+            depth = depth + _DEPTH_STEP if abs(places[i - 1] - x) < near else _DEPTH
         labels.append(
             {
                 "x": x,
-                "y": float(np.log10(mark.samples_per_s)) if data.log_throughput else mark.samples_per_s,
+                "y": float(np.log10(mark.y)) if data.log_y else mark.y,
                 "text": plain(mark.text),
                 "showarrow": True,
                 "arrowhead": 0,
                 "arrowwidth": 1,
                 "arrowcolor": VERMILLION,
-                "ax": -20 if above else 24,
-                "ay": -18 if above else depth,
-                "xanchor": "right" if above else "left",
+                "ax": sideways * (-20 if outermost else 24),
+                "ay": upright * (-18 if outermost else depth),
+                "xanchor": "right" if outermost == (sideways > 0) else "left",
                 "font": {"color": VERMILLION, "size": 12},
             }
         )
     return labels
 
 
-def _better() -> Mapping[str, object]:
+def _better(data: FrontPlot) -> Mapping[str, object]:
     """Return the arrow towards better designs; nothing can lie in that corner."""
     return {
         "xref": "paper",
         "yref": "paper",
-        "x": 0.015,
-        "y": 0.985,
-        "ax": 46,
-        "ay": 34,
+        "x": 0.985 if data.across.maximise else 0.015,
+        "y": 0.985 if data.up.maximise else 0.015,
+        "ax": -46 if data.across.maximise else 46,
+        "ay": 34 if data.up.maximise else -34,
         "text": "better",
         "showarrow": True,
         "arrowhead": 2,

@@ -6,14 +6,18 @@ from enum import StrEnum
 
 import numpy as np
 
-from archplace.search.report._format import cell, count, gigabytes, heading, percent
+from archplace.search.budgets import budgets_of
+from archplace.search.points import PointView, architecture_row
+from archplace.search.report._format import cell, count, gigabytes, heading, number, percent
 from archplace.search.report.summary import Counts, ReasonGroup
 from archplace.search.run import RunResult
-from archplace.search.tables import PointView, architecture_row
+from archplace.search.tables import gap_text
 from archplace.search.workload_search import WorkloadResult
 
 PINNED_SHARE = 0.8
 """Share of the front at one end of a parameter's range from which on the range is called too narrow."""
+BINDING_SHARE = 0.01
+"""Share of a budget up to which what is left of it is nothing to build on."""
 MOST_SHARE = 0.5
 """Share of all from which on one reason is said to reject most."""
 
@@ -43,7 +47,8 @@ def health(
     architecture_reasons: Sequence[ReasonGroup],
 ) -> tuple[Finding, ...]:
     """Return the findings about a run; those that ask for attention first."""
-    found = [
+    found = [] if not result.partial else [_unfinished(counts)]
+    found += [
         *_rejections(
             "placement options", sum(group.count for group in option_reasons), _options(result), option_reasons
         ),
@@ -53,12 +58,19 @@ def health(
         found += [
             *_pinned(result, front),
             _ties(front),
-            _proofs(front),
+            _proofs(result, front),
+            *_binding(result, front),
+            *_gap(result),
             *_capacity(result, front),
             *_unused(result, front),
         ]
     order = [Level.ATTENTION, Level.NOTE, Level.GOOD]
     return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
+
+
+def _unfinished(counts: Counts) -> Finding:
+    text = f"{counts.undecided:,} of {counts.architectures:,} architectures have no fate yet."
+    return Finding(level=Level.ATTENTION, title="The run is not finished", text=text)
 
 
 def _options(result: RunResult) -> int:
@@ -125,32 +137,62 @@ def _pinned(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
 
 
 def _ties(front: Sequence[PointView]) -> Finding:
-    groups: dict[tuple[float, float], list[str]] = {}
+    groups: dict[tuple[float, ...], list[str]] = {}
     for point in front:
-        groups.setdefault((point.samples_per_s, point.area_mm2), []).append(str(point.id))
+        groups.setdefault(point.point.values, []).append(str(point.id))
     ties = [group for group in groups.values() if len(group) > 1]
     if not ties:
         return Finding(level=Level.GOOD, title="No ties", text="No two designs on the front have equal objectives.")
     examples = "; ".join(" = ".join(group[:4]) + (" = …" if len(group) > 4 else "") for group in ties[:3])
     text = (
-        f"{sum(len(group) for group in ties)} designs on the front share their throughput and area with another one "
+        f"{sum(len(group) for group in ties)} designs on the front are equal to another one in every objective "
         f"({examples}{'; …' if len(ties) > 3 else ''}): choose among them by what the objectives leave out."
     )
     return Finding(level=Level.NOTE, title="Ties on the front", text=text)
 
 
-def _proofs(front: Sequence[PointView]) -> Finding:
+def _proofs(result: RunResult, front: Sequence[PointView]) -> Finding:
     unproven = [str(point.id) for point in front if not point.proven]
     if not unproven:
         text = "Every design on the front is proven to be placed and scheduled optimally under the cost formulas."
         return Finding(level=Level.GOOD, title="Schedules proven", text=text)
     widest = max(1 - point.point.lower_seconds_per_sample / point.point.seconds_per_sample for point in front)
     listed = ", ".join(unproven[:6]) + (", …" if len(unproven) > 6 else "")
+    # Where a gap is allowed, or the run goes on, schedules are open because nobody has tried to close them yet.
+    tried = result.run.tolerance == 0 and not result.partial
     text = (
-        f"{count(len(unproven), 'front design')} ({listed}) rest on a schedule that the solver did not prove optimal "
-        f"within its limit. None can be faster than shown by more than {percent(widest)} of its step time."
+        f"{count(len(unproven), 'front design')} ({listed}) rest on a schedule that "
+        f"{'the solver did not prove optimal within its limit' if tried else 'is not proven optimal'}. "
+        f"None can be faster than shown by more than {percent(widest)} of its step time."
     )
-    return Finding(level=Level.ATTENTION, title="Schedules without proof", text=text)
+    return Finding(level=Level.ATTENTION if tried else Level.NOTE, title="Schedules without proof", text=text)
+
+
+def _binding(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
+    """Say which budgets designs of the front reach: what they would buy is outside."""
+    found = []
+    for budget in budgets_of(result.run):
+        left = [share for point in front if (share := budget.left(point.metrics)) is not None]
+        reached = sum(share <= BINDING_SHARE for share in left)
+        name = budget.name.replace("_", " ")
+        if reached:
+            text = (
+                f"{reached} of {count(len(front), 'front design')} leave at most {percent(BINDING_SHARE)} of the "
+                f"budget {name}, {number(budget.limit)} {budget.unit}: a softer budget may give better designs."
+            )
+            found.append(Finding(level=Level.NOTE, title=f"Budget {name} binds", text=text))
+        elif left:
+            text = f"Every design on the front leaves at least {percent(min(left))} of the budget {name}."
+            found.append(Finding(level=Level.GOOD, title=f"Budget {name} does not bind", text=text))
+    return found
+
+
+def _gap(result: RunResult) -> list[Finding]:
+    if result.partial or result.outcome.gap is None:
+        return []
+    level = Level.NOTE if any(result.outcome.gap) else Level.GOOD
+    text = f"The run's effort was {result.run.effort}: {gap_text(result.outcome)}."
+    return [Finding(level=level, title="Gap of the front", text=text)]
 
 
 def _capacity(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
@@ -164,8 +206,8 @@ def _capacity(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
         text = f"{larger} of {count(len(used), 'placement')} on the front take more than {gigabytes(least)} of HBM."
         return [Finding(level=Level.NOTE, title="HBM capacity matters", text=text)]
     text = (
-        f"Every design on the front takes the least HBM that was offered, {gigabytes(least)}: more capacity buys no "
-        "throughput here. Offer less to see where it begins to bind."
+        f"Every design on the front takes the least HBM that was offered, {gigabytes(least)}: more capacity buys "
+        "nothing here. Offer less to see where it begins to bind."
     )
     return [Finding(level=Level.NOTE, title="HBM capacity never binds", text=text)]
 

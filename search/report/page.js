@@ -33,8 +33,10 @@
     });
     return change;
   };
+  // Figures in which a click chooses a design.
+  const choosing = new Set(["front-plot", "matrix-plot", "parallel-plot"]);
   const config = (node) => ({
-    displaylogo: false, responsive: true, displayModeBar: node.id === "front-plot",
+    displaylogo: false, responsive: true, displayModeBar: choosing.has(node.id),
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
   });
   const drawn = new Map();
@@ -44,8 +46,8 @@
     drawn.set(node, figure);
     node.textContent = "";
     Plotly.newPlot(node, figure.data, figure.layout, config(node)).then(() => Plotly.relayout(node, themed(figure.layout)));
-    if (node.id === "front-plot") {
-      node.on("plotly_click", (event) => select(event.points[0].customdata, false));
+    if (choosing.has(node.id)) {
+      node.on("plotly_click", (event) => select(event.points[0].customdata, node.id !== "front-plot"));
     }
   };
   const recolour = () => drawn.forEach((figure, node) => {

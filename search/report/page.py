@@ -5,17 +5,19 @@ from importlib.resources import files
 from plotly.offline import get_plotlyjs
 
 from archplace import __version__
-from archplace.search.report._answer import answer_card, front_card, why_card
+from archplace.search.points import PointView, Row, views
+from archplace.search.report._answer import answer_card, why_card
 from archplace.search.report._format import cell, heading
+from archplace.search.report._front import front_card, objectives_card
 from archplace.search.report._html import Html, element, join, json_script
 from archplace.search.report._placement import placement_card
 from archplace.search.report._record import explored_card, header, health_card, table_card
-from archplace.search.report.contents import CAVEAT, Contents
-from archplace.search.tables import PointView, Row, view
+from archplace.search.report.contents import Contents
 
 SECTIONS = (
     ("answer", "Answer"),
     ("front", "Front"),
+    ("objectives", "Objectives"),
     ("why", "Why"),
     ("placement", "Placement and schedule"),
     ("explored", "Explored"),
@@ -33,7 +35,11 @@ def write_page(contents: Contents, *, beside_run: bool) -> str:
     The same run gives the same text: nothing of the folder, the machine or the time is in it.
     """
     title = f"archplace: {contents.result.run.name}"
-    sections = [element("li", element("a", name, href=f"#{identifier}")) for identifier, name in SECTIONS]
+    sections = [
+        element("li", element("a", name, href=f"#{identifier}"))
+        for identifier, name in SECTIONS
+        if identifier != "objectives" or len(contents.result.outcome.objectives) > 2
+    ]
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -50,13 +56,14 @@ def write_page(contents: Contents, *, beside_run: bool) -> str:
             "main",
             answer_card(contents),
             front_card(contents),
+            objectives_card(contents),
             why_card(contents),
             placement_card(contents),
             explored_card(contents),
             health_card(contents),
             table_card(contents),
         ),
-        element("footer", element("p", f"archplace {__version__}. {CAVEAT}")),
+        element("footer", element("p", f"archplace {__version__}. {contents.note}")),
         json_script("page-data", _page_data(contents, beside_run=beside_run)),
         element("script", Html(_asset("page.js"))),
     )
@@ -70,7 +77,7 @@ def _asset(name: str) -> str:
 def _page_data(contents: Contents, *, beside_run: bool) -> dict[str, object]:
     """Return what the page's script knows: every evaluated design, and which one it shows first."""
     outcome = contents.result.outcome
-    dominated = [view(contents.result, point) for point in outcome.dominated]
+    dominated = views(contents.result, outcome.dominated)
     baseline = [contents.baseline] if contents.baseline is not None else []
     return {
         "beside_run": beside_run,
@@ -87,10 +94,8 @@ def _known(point: PointView) -> Row:
     """Return what is known of a dominated design without explaining it."""
     by = point.dominated_by
     return {
-        **point.headline(),
+        **point.known(),
         "dominated_by": None if by is None else str(by.id),
-        **point.architecture(),
-        **point.placement(),
     }
 
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from archplace.search.outcome import Fate, Reasons
+from archplace.search.fates import option_fates
+from archplace.search.options import Option
+from archplace.search.outcome import BOUND_NAMES, Bound, Fate, Reasons
 from archplace.search.run import RunResult
+from archplace.search.workload_search import Choices
 
 MOST_NAMED = 12
 """Examples named per reason before the rest is only counted."""
@@ -30,12 +33,25 @@ class Counts:
     """Not evaluated: even the bound is dominated by a point that was."""
     infeasible: int
     undecided: int
+    designs_on_front: int
+    """An architecture has several where objectives trade placements on it against each other."""
+    designs_evaluated: int
+    pruned_by: Mapping[str, int]
+    """Pruned architectures by the bound that was compared."""
+    options: Mapping[str, int]
+    """Architecture × workload × placement option by fate: they add up to all there are. Empty for an unfinished run."""
 
     @classmethod
     def of(cls, result: RunResult) -> "Counts":
         """Count the fates of a run."""
-        fates = np.bincount(result.outcome.fate, minlength=len(Fate)).tolist()
+        outcome = result.outcome
+        fates = np.bincount(outcome.fate, minlength=len(Fate)).tolist()
+        kinds = np.bincount(outcome.bound_kind[outcome.fate == Fate.PRUNED], minlength=max(Bound) + 1).tolist()
         return cls(
+            designs_on_front=len(outcome.front),
+            designs_evaluated=outcome.n_points,
+            pruned_by={name: kinds[kind] for kind, name in BOUND_NAMES.items() if kinds[kind]},
+            options=options_by_fate(result),
             raw=result.run.space.n_raw,
             architectures=len(result.architectures),
             front=fates[Fate.FRONT],
@@ -54,7 +70,7 @@ class Counts:
     def not_explored(self) -> str:
         """What has no answer, in words."""
         if self.undecided:
-            return f"{self.undecided:,} architectures have no fate yet: the run was stopped early."
+            return f"{self.undecided:,} architectures have no fate yet: the run is not finished."
         outside = self.raw - self.architectures
         text = "Nothing: every architecture of the space has a fate."
         if outside:
@@ -63,6 +79,48 @@ class Counts:
                 "were never architectures."
             )
         return text
+
+
+def options_by_fate(result: RunResult) -> dict[str, int]:
+    """Return how many architecture × workload × placement option have which fate; they add up to all there are.
+
+    As :func:`archplace.search.fates.option_counts`, from what the outcome says of the options alone. Empty for an
+    unfinished run, which does not know yet what no architecture can have.
+    """
+    if result.partial:
+        return {}
+    run, outcome = result.run, result.outcome
+    hbm = result.architectures.hbm_bytes
+    capacities = run.choices.hbm_bytes or tuple(sorted(set(hbm.tolist())))
+    found = dict.fromkeys(Fate, 0)
+    undecided = {fate: outcome.fate == fate for fate in (Fate.OPEN, Fate.PRUNED)}
+    total = 0
+    for w, workload in enumerate(run.workloads):
+        prefix = f"{workload.name}: " if len(run.workloads) > 1 else ""
+        for option in _offered(run.choices, capacities):
+            total += len(hbm)
+            refused = {f"{prefix}t={option.tensor_parallel} b={option.microbatch}", f"{prefix}{option}"}
+            if refused & outcome.option_reasons.keys():
+                continue
+            own = hbm == option.hbm_bytes if run.choices.hbm_bytes is None else np.ones(len(hbm), dtype=np.bool_)
+            for fate, where in undecided.items():
+                found[fate] += int((own & where).sum())
+        for architecture in outcome.records:
+            if outcome.fate[architecture] in (Fate.FRONT, Fate.DOMINATED):
+                for fate in option_fates(outcome, architecture, w):
+                    found[fate] += fate is not Fate.INFEASIBLE
+    found[Fate.INFEASIBLE] = total - sum(found.values())
+    return {fate.name.lower(): count for fate, count in found.items()}
+
+
+def _offered(choices: Choices, capacities: Sequence[int]) -> list[Option]:
+    return [
+        Option(tensor_parallel=width, microbatch=microbatch, recompute=recompute, hbm_bytes=capacity)
+        for width in choices.tensor_parallel
+        for microbatch in choices.microbatch
+        for recompute in choices.recompute
+        for capacity in capacities
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

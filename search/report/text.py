@@ -2,10 +2,29 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from archplace.search.objectives import Objective
+from archplace.search.points import OBJECTIVE_COLUMNS
 from archplace.search.report._format import cell, gigabytes, heading, number, percent, seconds, signed_percent
+from archplace.search.report.objectives import axis
 
 _SHORTEST_BAR_SHARE = 1e-4
 _BAR_WIDTH = 30
+_LAST = ("tokens_per_s", "mfu", "bottleneck", "proven_optimal")
+FIGURES = (
+    "throughput_samples_per_s",
+    "relative_throughput",
+    "worst_relative_throughput",
+    "area_mm2",
+    "samples_per_s_per_mm2",
+    "energy_j_per_sample",
+    "samples_per_s_per_w",
+    "mean_power_w",
+    "peak_power_w",
+    "accelerator_usd",
+    "cost_usd_per_sample",
+    "samples_per_usd",
+)
+"""What a design's text begins with, as far as it is known."""
 
 
 def design_text(document: Mapping[str, object]) -> str:
@@ -19,17 +38,14 @@ def design_text(document: Mapping[str, object]) -> str:
         if document["dominated_by"] is not None:
             title += f" by design {document['dominated_by']}"
     lines = [title, ""]
-    lines += _pairs(
-        (heading(key), cell(key, document[key]))
-        for key in ("throughput_samples_per_s", "area_mm2", "samples_per_s_per_mm2")
-    )
+    lines += _pairs((heading(key), cell(key, document[key])) for key in document if key in FIGURES)
     more = document["difference_to_baseline"]
     if isinstance(more, Mapping):
-        words = ", ".join(
-            f"{name.replace('_', ' ')} {signed_percent(more[name])}"
-            for name in ("throughput", "area", "throughput_per_area")
-        )
-        lines += ["", f"Compared with {more['baseline']}: {words}"]
+        lines += ["", f"Compared with {more['baseline']}"]
+        lines += _pairs((name.replace("_", " "), signed_percent(more[name])) for name in more if name != "baseline")
+    budgets = document.get("budgets")
+    if isinstance(budgets, Mapping):
+        lines += ["", "Budgets", *_pairs((heading(key), cell(key, value)) for key, value in budgets.items())]
     architecture = document["architecture"]
     assert isinstance(architecture, Mapping)
     lines += ["", "Architecture", *_pairs((heading(key), cell(key, value)) for key, value in architecture.items())]
@@ -43,23 +59,34 @@ def design_text(document: Mapping[str, object]) -> str:
 def fate_text(row: Mapping[str, object]) -> str:
     """Return the text of :func:`~archplace.search.tables.fate_row`, for an architecture that was not evaluated."""
     fate, by = row["fate"], row["dominated_by"]
-    bound = row["bound_throughput_samples_per_s"]
     lines = [f"design {row['id']}: {fate}", ""]
     if fate == "pruned":
-        assert isinstance(bound, float)
+        limits = " and ".join(_limits(row))
         lines.append(
-            f"Not evaluated: no placement can give it more than {number(bound)} samples/s, and design {by} has at "
-            "least that on no more area."
+            f"Not evaluated: no placement can give it {limits}, and design {by} has at least that and is no worse in "
+            "anything else."
+            if by is not None
+            else f"Not evaluated: no placement can give it {limits}, which is within the gap that this run may leave."
         )
     elif row["reason"] is not None:
         lines.append(f"Infeasible: {row['reason']}")
     else:
-        lines.append("No fate yet: the run was stopped early.")
+        lines.append("No fate yet: the run is not finished.")
     rest = {key: value for key, value in row.items() if key not in ("id", "fate", "dominated_by", "reason")}
     lines += ["", "Architecture", *_pairs((heading(key), cell(key, value)) for key, value in rest.items())]
     if by is not None:
         lines += ["", f"next: archplace show DIR {by}"]
     return "\n".join(lines)
+
+
+def _limits(row: Mapping[str, object]) -> list[str]:
+    """Return what an architecture's bounds rule out, in words."""
+    limits = []
+    for objective in Objective:
+        shown, bound = axis(objective), row.get(f"bound_{OBJECTIVE_COLUMNS[objective]}")
+        if isinstance(bound, float):
+            limits.append(f"{'more' if shown.maximise else 'less'} than {shown.text(bound * shown.scale)}")
+    return limits or ["anything better"]
 
 
 def _workload(document: Mapping[str, object]) -> list[str]:
@@ -68,8 +95,14 @@ def _workload(document: Mapping[str, object]) -> list[str]:
     assert isinstance(parts, Mapping)
     assert isinstance(stages, Sequence)
     total = sum(parts.values())
-    shown = {part: value for part, value in parts.items() if value > _SHORTEST_BAR_SHARE * total}
-    keys = ("step_s", "lower_step_s", "samples_per_s", "tokens_per_s", "mfu", "bottleneck", "proven_optimal")
+    joules = document.get("parts_j_per_sample")
+    energy: list[str] = []
+    if isinstance(joules, Mapping):
+        whole = sum(joules.values())
+        energy = ["", f"Energy per sample, all accelerators: {number(whole)} J", *_bars(joules, "J")]
+    keys = [
+        key for key in ("step_s", "lower_step_s", "samples_per_s", "relative_throughput", *_LAST) if key in document
+    ]
     capacity = placement["hbm_bytes"]
     table = [
         ("stage", "layers", "devices", "load", "weights", "gradients", "optimizer", "activations", "total", "of HBM")
@@ -94,17 +127,30 @@ def _workload(document: Mapping[str, object]) -> list[str]:
         *_pairs((heading(key), cell(key, value)) for key, value in placement.items()),
         "",
         f"Time of a step: {seconds(total)}",
-        *_aligned(
-            [
-                (part, seconds(value), percent(value / total), "█" * round(_BAR_WIDTH * value / total))
-                for part, value in shown.items()
-            ],
-            left={0, 3},
-        ),
+        *_bars(parts, None),
+        *energy,
         "",
         f"Memory per device by stage (GB), HBM {gigabytes(capacity)}",
         *_aligned(table, left={1}),
     ]
+
+
+def _bars(parts: Mapping[str, float], unit: str | None) -> list[str]:
+    """Return parts of a whole with shares and bars; in ``unit``, or seconds in what suits them."""
+    total = sum(parts.values())
+    return _aligned(
+        [
+            (
+                part,
+                seconds(value) if unit is None else f"{number(value)} {unit}",
+                percent(value / total),
+                "█" * round(_BAR_WIDTH * value / total),
+            )
+            for part, value in parts.items()
+            if value > _SHORTEST_BAR_SHARE * total
+        ],
+        left={0, 3},
+    )
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> list[str]:

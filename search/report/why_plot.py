@@ -8,12 +8,14 @@ from plotly.subplots import make_subplots
 
 from archplace.costmodel import StageMemory
 from archplace.search.explain import PARTS
+from archplace.search.metrics import ENERGY_PARTS
+from archplace.search.points import PointView
 from archplace.search.report._format import gigabytes, number, percent, seconds
-from archplace.search.report.colours import AXIS, BLACK, LAYOUT, LEGEND, MEMORY_STYLE, filled, plain
+from archplace.search.report.colours import AXIS, BLACK, ENERGY_STYLE, LAYOUT, LEGEND, MEMORY_STYLE, filled, plain
 from archplace.search.report.picks import Pick, by_point
-from archplace.search.tables import PointView
 
 _ROW_HEIGHT = 44
+_LINE_HEIGHT = 16
 _COMPARABLE = 10.0
 """Times the fastest design's step up to which bars are shown in full."""
 _SMALLEST_SHARE = 5e-4
@@ -34,8 +36,12 @@ class Bar:
     """From 1."""
     stages: int
     capacity_bytes: int
+    workload: str = ""
+    """Its name, where there are several."""
     mfu: float
     bottleneck: str
+    energy_j: tuple[float, ...] | None = None
+    """Joules per sample by :data:`~archplace.search.metrics.ENERGY_PARTS`; None where they are not known."""
 
     @property
     def sentence(self) -> str:
@@ -50,8 +56,17 @@ class Bar:
             f"{ranked[0][0]} ({percent(ranked[0][1] / total)} of the step)"
             + (f", followed by {' and '.join(following)}" if following else "")
             + f". Memory is fullest on {where}: {gigabytes(used)} of {gigabytes(self.capacity_bytes)} "
-            f"({percent(used / self.capacity_bytes)})."
+            f"({percent(used / self.capacity_bytes)})." + self._energy_sentence
         )
+
+    @property
+    def _energy_sentence(self) -> str:
+        if self.energy_j is None:
+            return ""
+        total = sum(self.energy_j)
+        ranked = sorted(zip(ENERGY_PARTS, self.energy_j, strict=True), key=lambda item: -item[1])
+        listed = " and ".join(f"{part} ({percent(value / total)})" for part, value in ranked[:2])
+        return f" A sample takes {number(total)} J, most of it in {listed}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +76,37 @@ class WhyPlot:
     bars: tuple[Bar, ...]
 
     @property
-    def seconds_limit(self) -> float:
-        """Where the axis of seconds ends: one very slow design must not make the others' bars invisible.
+    def relative(self) -> bool:
+        """Whether bars are drawn relative to the best design of their workload: steps of several differ by decades."""
+        return any(bar.workload for bar in self.bars)
 
-        That of the slowest design that takes at most ten times as long as the fastest, unless all do.
+    @property
+    def step_lengths(self) -> tuple[float, ...]:
+        """How long each bar of time is: seconds, or times the fastest step of the bar's workload."""
+        return self._lengths([bar.step_s for bar in self.bars])
+
+    @property
+    def energy_lengths(self) -> tuple[float, ...]:
+        """How long each bar of energy is: joules, or times the least of the bar's workload; 0 where not known."""
+        return self._lengths([0.0 if bar.energy_j is None else sum(bar.energy_j) for bar in self.bars])
+
+    def _lengths(self, values: Sequence[float]) -> tuple[float, ...]:
+        if not self.relative:
+            return tuple(values)
+        best: dict[str, float] = {}
+        for bar, value in zip(self.bars, values, strict=True):
+            if value > 0:
+                best[bar.workload] = min(value, best.get(bar.workload, value))
+        return tuple(value / best.get(bar.workload, 1.0) for bar, value in zip(self.bars, values, strict=True))
+
+    @property
+    def limit(self) -> float:
+        """Where the axis of time ends: one very slow design must not make the others' bars invisible.
+
+        At the longest bar that is at most ten times the shortest, unless all are.
         """
-        fastest = min(bar.step_s for bar in self.bars)
-        return max(bar.step_s for bar in self.bars if bar.step_s <= _COMPARABLE * fastest)
+        shortest = min(self.step_lengths)
+        return max(length for length in self.step_lengths if length <= _COMPARABLE * shortest)
 
 
 def labelled_points(picks: Sequence[Pick], baseline: PointView | None) -> list[tuple[str, PointView]]:
@@ -85,11 +124,13 @@ def prepare_why(points: Sequence[tuple[str, PointView]]) -> WhyPlot:
     bars = []
     for label, point in points:
         workloads = point.result.run.workloads
-        for workload, found, why in zip(workloads, point.point.results, point.explanations, strict=True):
+        figures = point.metrics.workloads
+        for workload, found, why, more in zip(workloads, point.point.results, point.explanations, figures, strict=True):
             fullest = max(range(len(why.stages)), key=lambda i: why.stages[i].memory.total_bytes)
             bars.append(
                 Bar(
                     label=f"{label}, {workload.name}" if len(workloads) > 1 else label,
+                    workload=workload.name if len(workloads) > 1 else "",
                     step_s=found.placement.step_s,
                     parts_s=tuple(why.parts_s[part] for part in PARTS),
                     memory_bytes=_memory(why.stages[fullest].memory),
@@ -98,6 +139,7 @@ def prepare_why(points: Sequence[tuple[str, PointView]]) -> WhyPlot:
                     capacity_bytes=found.option.hbm_bytes,
                     mfu=why.mfu,
                     bottleneck=why.bottleneck,
+                    energy_j=more.parts_j,
                 )
             )
     return WhyPlot(bars=tuple(bars))
@@ -118,26 +160,67 @@ def draw_step(data: WhyPlot) -> go.Figure:
         common = {"y": labels, "name": part, "orientation": "h", "marker": marker, "legendgroup": part}
         values = [bar.parts_s[i] for bar in data.bars]
         shares = [100 * value / sum(bar.parts_s) for value, bar in zip(values, data.bars, strict=True)]
+        lengths = [share / 100 * length for share, length in zip(shares, data.step_lengths, strict=True)]
         hover = [f"{part}: {seconds(value)}, {share:.1f} %" for value, share in zip(values, shares, strict=True)]
         tip = {"hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>"}
-        figure.add_trace(go.Bar(x=_rounded(values), **common, **tip), row=1, col=1)
+        figure.add_trace(go.Bar(x=_rounded(lengths), **common, **tip), row=1, col=1)
         figure.add_trace(go.Bar(x=_rounded(shares), showlegend=False, **common, **tip), row=1, col=2)
     figure.update_layout(
         **LAYOUT,
         barmode="stack",
         bargap=0.35,
-        height=140 + _ROW_HEIGHT * len(data.bars),
+        height=140 + _height(labels),
         margin={"l": 10, "r": 20, "t": 10, "b": 130},
         legend=LEGEND,
     )
-    limit = data.seconds_limit
-    figure.update_xaxes(**AXIS, title_text="seconds per step", range=[0, 1.05 * limit], row=1, col=1)
-    for label, bar in zip(labels, data.bars, strict=True):
-        if bar.step_s > limit:
+    limit = data.limit
+    title = "step time, times the workload's fastest here" if data.relative else "seconds per step"
+    figure.update_xaxes(**AXIS, title_text=title, range=[0, 1.05 * limit], row=1, col=1)
+    for label, bar, length in zip(labels, data.bars, data.step_lengths, strict=True):
+        if length > limit:
             text = f"{seconds(bar.step_s)} ▸"
             style = {"showarrow": False, "xanchor": "right", "bgcolor": "#FFFFFF", "font": {"color": BLACK}}
             figure.add_annotation(x=1.04 * limit, y=label, xref="x", yref="y", text=text, **style)
     figure.update_xaxes(**AXIS, title_text="% of the step", range=[0, 100], row=1, col=2)
+    figure.update_yaxes(autorange="reversed", automargin=True, ticks="", showgrid=False)
+    return figure
+
+
+def draw_energy(data: WhyPlot) -> go.Figure:
+    """Draw the energy of a sample by component: on the left in joules, on the right as shares.
+
+    Only designs whose energy is known; there must be one.
+    """
+    known = [
+        (_wrapped(bar.label), bar.energy_j, length)
+        for bar, length in zip(data.bars, data.energy_lengths, strict=True)
+        if bar.energy_j is not None
+    ]
+    labels = [label for label, *_ in known]
+    figure = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.04)
+    for i, part in enumerate(ENERGY_PARTS):
+        values = [joules[i] for _, joules, _ in known]
+        shares = [100 * joules[i] / sum(joules) for _, joules, _ in known]
+        lengths = [length * joules[i] / sum(joules) for _, joules, length in known]
+        if max(shares) <= 100 * _SMALLEST_SHARE:
+            continue
+        marker = {**filled(part, ENERGY_STYLE), "line": {"width": 0}}
+        common = {"y": labels, "name": part, "orientation": "h", "marker": marker, "legendgroup": part}
+        hover = [f"{part}: {number(value)} J, {share:.1f} %" for value, share in zip(values, shares, strict=True)]
+        tip = {"hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>"}
+        figure.add_trace(go.Bar(x=_rounded(lengths), **common, **tip), row=1, col=1)
+        figure.add_trace(go.Bar(x=_rounded(shares), showlegend=False, **common, **tip), row=1, col=2)
+    figure.update_layout(
+        **LAYOUT,
+        barmode="stack",
+        bargap=0.35,
+        height=110 + _height(labels),
+        margin={"l": 10, "r": 20, "t": 10, "b": 100},
+        legend=LEGEND,
+    )
+    title = "energy, times the workload's least here" if data.relative else "joules per sample, all accelerators"
+    figure.update_xaxes(**AXIS, rangemode="tozero", title_text=title, row=1, col=1)
+    figure.update_xaxes(**AXIS, title_text="% of the energy", range=[0, 100], row=1, col=2)
     figure.update_yaxes(autorange="reversed", automargin=True, ticks="", showgrid=False)
     return figure
 
@@ -175,7 +258,7 @@ def draw_memory(data: WhyPlot) -> go.Figure:
         **LAYOUT,
         barmode="stack",
         bargap=0.35,
-        height=94 + _ROW_HEIGHT * len(data.bars),
+        height=94 + _height(labels),
         margin={"l": 10, "r": 20, "t": 10, "b": 84},
         legend=LEGEND,
         xaxis={**AXIS, "rangemode": "tozero"},
@@ -187,6 +270,11 @@ def draw_memory(data: WhyPlot) -> go.Figure:
 
 def _rounded(values: Sequence[float]) -> list[float]:
     return [float(f"{value:.6g}") for value in values]
+
+
+def _height(labels: Sequence[str]) -> int:
+    """Return the pixels that bars with these labels need."""
+    return len(labels) * max([_ROW_HEIGHT, *(_LINE_HEIGHT * (label.count("<br>") + 1) + 6 for label in labels)])
 
 
 def _wrapped(label: str) -> str:

@@ -2,24 +2,26 @@
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 from pydantic import TypeAdapter
-from report_helpers import a_run, an_outcome, nothing_feasible
+from report_helpers import a_run, an_outcome, evaluated, nothing_feasible
 
 from archplace.cli import main
-from archplace.search.outcome import Outcome
+from archplace.search.outcome import Evaluated, Outcome, Record
 from archplace.search.report import FILES
 from archplace.search.runfile import Run
 from archplace.search.store import Store
 
 
-def _store(folder: Path, outcome: Outcome | None) -> Path:
+def _store(folder: Path, outcome: Outcome | None, points: Sequence[Evaluated] = ()) -> Path:
     run = a_run()
     text = TypeAdapter(Run).dump_json(run).decode()
     with Store.create(folder, digest=run.digest, meta={"name": run.name, "run": text}) as store:
+        store.keep_records([Record(architecture=one.architecture, points=(one,)) for one in points], solved=False)
         if outcome is not None:
             store.keep_records(outcome.records.values(), solved=True)
             store.finish(outcome, progress={"phase": "done"})
@@ -68,14 +70,50 @@ def test_report_of_nothing_feasible_is_written_and_says_so_by_its_exit_code(
 
 
 @pytest.mark.parametrize("command", ["report", "show"])
-def test_a_folder_without_a_finished_run_is_a_usage_error(
+def test_a_folder_without_a_run_is_a_usage_error(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, str(tmp_path / "nowhere")]) == 2
     assert "no run here" in capsys.readouterr().err
-    unfinished = _store(tmp_path / "run", None)
-    assert main([command, str(unfinished)]) == 2
-    assert "not finished" in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_finished_shows_what_was_evaluated_and_warns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 36 samples/s on 200 mm² dominate 30 on 250; what designs 0, 2 and 3 would do is not known yet.
+    run = a_run()
+    folder = _store(tmp_path / "run", None, [evaluated(run, 1, 36.0), evaluated(run, 4, 30.0)])
+    assert main(["show", str(folder)]) == 4
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == ["id", "1"]
+    assert "not finished: 2 of 8 architectures" in err
+    assert f"archplace search hand-made.yaml --out {folder}" in err
+    assert main(["show", str(folder), "4"]) == 4
+    assert "design 4: dominated by design 1" in capsys.readouterr().out
+    assert main(["show", str(folder), "0", "--format", "json"]) == 4
+    document = json.loads(capsys.readouterr().out)
+    assert (document["fate"], document["bound"], document["dominated_by"]) == ("open", None, None)
+    assert main(["report", str(folder)]) == 4
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [str(folder / name) for name in FILES]
+    assert "not finished" in err
+    report = json.loads((folder / "front.json").read_text())
+    assert "2 of 8 architectures" in report["warning"]
+    assert [row["id"] for row in report["front"]] == [1]
+    assert report["counts"]["undecided"] == 6
+    assert "The run is not finished" in (folder / "report.html").read_text()
+
+
+def test_a_run_that_has_evaluated_nothing_yet_has_an_empty_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _store(tmp_path / "run", None)
+    assert main(["show", str(folder), "--format", "json"]) == 4
+    out, err = capsys.readouterr()
+    assert json.loads(out) == []
+    assert "nothing is feasible" not in err
+    assert main(["report", str(folder)]) == 4
+    assert "Nothing has been evaluated yet" in (folder / "report.html").read_text()
 
 
 def test_show_lists_the_front_fastest_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +135,9 @@ def test_show_prints_a_whole_design(folder: Path, capsys: pytest.CaptureFixture[
         "Architecture",
         "Placement",
         "Time of a step",
+        "Energy per sample, all accelerators",
+        "samples per USD",
+        "area budget left (%)",
         "Memory per device by stage",
     ):
         assert phrase in text

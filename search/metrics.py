@@ -1,0 +1,241 @@
+"""Figures of design points whatever the objectives of their run: energy by component, power, price, cost per sample.
+
+Formulas are those of :mod:`archplace.search.figures`; here the joules are kept apart by where they go.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from archplace.arch_configs.architectures import Architectures, FloatArray
+from archplace.arch_configs.cluster import Cluster
+from archplace.arch_configs.technology import Technology
+from archplace.costmodel import Pricer, accelerator_cost_usd, energy_parts, peak_power_w, static_power_w
+from archplace.search.explain import rows_by_graph
+from archplace.search.objectives import geometric_mean
+from archplace.search.outcome import Evaluated
+from archplace.search.placement.training import split_chain
+from archplace.search.steptimes import LAYERS, OPTIMIZER_PARAMETERS, LayerGraphs, optimizer_operator
+from archplace.search.workload_search import WorkloadResult
+from archplace.workloads import Operator, Workload
+
+ENERGY_PARTS = (
+    "tensor arrays",
+    "vector lanes",
+    "local buffers",
+    "global buffer",
+    "HBM",
+    "network",
+    "static power",
+    "host",
+)
+"""What a step's joules are split into: six kinds of work, what the accelerators draw whatever they do, and their share
+of the servers."""
+
+_NETWORK = ENERGY_PARTS.index("network")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadMetrics:
+    """Figures of one workload on one design point; None where the technology table lacks the numbers."""
+
+    seconds_per_sample: float
+    parts_j: tuple[float, ...] | None
+    """Joules per sample of the whole cluster by :data:`ENERGY_PARTS`."""
+    usd_per_sample: float | None
+    relative_throughput: float | None
+    """Throughput as a fraction of the workload's best in the space; None in a run of one workload."""
+
+    @property
+    def joules_per_sample(self) -> float | None:
+        """Joules per sample of the whole cluster."""
+        return None if self.parts_j is None else sum(self.parts_j)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Figures of one design point; None where the technology table lacks the numbers."""
+
+    workloads: tuple[WorkloadMetrics, ...]
+    samples_per_s: float
+    """Of several workloads the geometric mean, as for energy and cost per sample."""
+    area_mm2: float
+    joules_per_sample: float | None
+    usd_per_sample: float | None
+    mean_power_w: float | None
+    """Of one accelerator with its share of the host, over a step."""
+    peak_power_w: float | None
+    accelerator_usd: float | None
+    """One accelerator with its share of a server, and the largest HBM capacity that a workload takes."""
+
+    @property
+    def samples_per_s_per_mm2(self) -> float:
+        """Throughput of the cluster by the area of one accelerator."""
+        return self.samples_per_s / self.area_mm2
+
+    @property
+    def samples_per_s_per_w(self) -> float | None:
+        """Throughput by the mean power of the cluster, which is samples per joule."""
+        return None if self.joules_per_sample is None else 1 / self.joules_per_sample
+
+    @property
+    def samples_per_usd(self) -> float | None:
+        """Samples that a dollar of hardware and energy buys."""
+        return None if self.usd_per_sample is None else 1 / self.usd_per_sample
+
+    @property
+    def relative_throughput(self) -> float | None:
+        """Geometric mean of the workloads' relative throughputs."""
+        each = self._relative
+        return None if not each else float(geometric_mean(np.array(each)[:, None])[0])
+
+    @property
+    def worst_relative_throughput(self) -> float | None:
+        """The least of the workloads' relative throughputs."""
+        return min(self._relative, default=None)
+
+    @property
+    def _relative(self) -> list[float]:
+        return [one.relative_throughput for one in self.workloads if one.relative_throughput is not None]
+
+
+def metrics_of(
+    points: Sequence[Evaluated],
+    architectures: Architectures,
+    workloads: Sequence[Workload],
+    cluster: Cluster,
+    technology: Technology,
+    *,
+    accelerators: int,
+    references_s: Sequence[float] = (),
+) -> list[Metrics]:
+    """Return the figures of ``points``, of which ``architectures`` has one row each.
+
+    ``references_s`` (n_workloads,) are the least seconds per sample of each workload in the space, or none.
+    """
+    precisions = sorted({str(workload.precision) for workload in workloads})
+    known = technology.energy is not None and technology.power is not None
+    known = known and all(precision in technology.need_energy().mac_j for precision in precisions)
+    columns: list[list[WorkloadMetrics]] = []
+    capacity = np.array([max(found.option.hbm_bytes for found in point.results) for point in points], dtype=np.int64)
+    price = None
+    if technology.cost is not None:
+        price = accelerator_cost_usd(architectures, capacity, technology)
+    for w, workload in enumerate(workloads):
+        results = [point.results[w] for point in points]
+        seconds = np.array([found.placement.step_s for found in results]) / workload.global_batch
+        parts = usd = None
+        if known:
+            parts = step_energy_j(results, workload, architectures, cluster, technology, accelerators=accelerators)
+            parts /= workload.global_batch
+        if parts is not None and price is not None:
+            cost = technology.need_cost()
+            hardware = price * (accelerators / cost.service_life_s)
+            usd = hardware * seconds + cost.energy_usd_per_j * parts.sum(axis=1)
+        columns.append(
+            [
+                WorkloadMetrics(
+                    seconds_per_sample=float(seconds[i]),
+                    parts_j=None if parts is None else tuple(parts[i].tolist()),
+                    usd_per_sample=None if usd is None else float(usd[i]),
+                    relative_throughput=references_s[w] / float(seconds[i]) if references_s else None,
+                )
+                for i in range(len(points))
+            ]
+        )
+    peak = None
+    if known:
+        watts = [peak_power_w(architectures, technology, precision) for precision in precisions]
+        peak = np.broadcast_to(np.max(watts, axis=0), len(points))
+    return [
+        _metrics(
+            point,
+            tuple(column[i] for column in columns),
+            area_mm2=float(architectures.area_mm2[i]),
+            accelerators=accelerators,
+            peak_w=None if peak is None else float(peak[i]),
+            price_usd=None if price is None else float(price[i]),
+        )
+        for i, point in enumerate(points)
+    ]
+
+
+def _metrics(
+    point: Evaluated,
+    workloads: tuple[WorkloadMetrics, ...],
+    *,
+    area_mm2: float,
+    accelerators: int,
+    peak_w: float | None,
+    price_usd: float | None,
+) -> Metrics:
+    joules = _mean([one.joules_per_sample for one in workloads])
+    return Metrics(
+        workloads=workloads,
+        samples_per_s=1 / point.seconds_per_sample,
+        area_mm2=area_mm2,
+        joules_per_sample=joules,
+        usd_per_sample=_mean([one.usd_per_sample for one in workloads]),
+        mean_power_w=None if joules is None else joules / point.seconds_per_sample / accelerators,
+        peak_power_w=peak_w,
+        accelerator_usd=price_usd,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(geometric_mean(np.array(known)[:, None])[0]) if len(known) == len(values) else None
+
+
+def step_energy_j(
+    results: Sequence[WorkloadResult],
+    workload: Workload,
+    architectures: Architectures,
+    cluster: Cluster,
+    technology: Technology,
+    *,
+    accelerators: int,
+) -> FloatArray:
+    """Return the joules of a step on the whole cluster by :data:`ENERGY_PARTS`, ``(n, n_parts)``.
+
+    ``results`` has one placement for each of ``architectures``. Raises :class:`ConfigError` for a table without
+    energies, static power or the workload's precision.
+    """
+    found = np.empty((len(results), len(ENERGY_PARTS)))
+    for (width, microbatch), rows in rows_by_graph(results).items():
+        step = workload.step(tensor_parallel=width, microbatch=microbatch)
+        first, block, n_blocks, last = split_chain(step)
+        pricer = Pricer(architectures.take(rows), cluster)
+        joules = {
+            key: _dynamic_j(pricer, operators, technology) for key, operators in LayerGraphs.of(step).operators.items()
+        }
+        each = {name: joules[name, "forward"] + joules[name, "backward"] for name in LAYERS}
+        some = [results[row] for row in rows.tolist()]
+        again = np.array([found.option.recompute for found in some], dtype=np.float64)
+        replicas = np.array([found.placement.degrees.replicas for found in some], dtype=np.float64)
+        stages = np.array([found.placement.degrees.stages for found in some], dtype=np.float64)
+        inner = each["block"] + again[:, None] * joules["block", "forward"]
+        microbatches = workload.global_batch // microbatch
+        parameters = width * (first.parameters + n_blocks * block.parameters + last.parameters)
+        optimizer = optimizer_operator(workload.optimizer_work(OPTIMIZER_PARAMETERS))
+        update = _dynamic_j(pricer, [optimizer], technology) * (parameters / OPTIMIZER_PARAMETERS)
+        dynamic = width * microbatches * (each["first"] + n_blocks * inner + each["last"])
+        dynamic += replicas[:, None] * update
+        gradient_bytes = 2 * (replicas - 1) * (parameters * step.parameter_bytes.gradient)
+        boundary_bytes = 2 * (stages - 1) * (microbatches * block.input_bytes * width)
+        dynamic[:, _NETWORK] += technology.need_energy().network_j_per_byte * (gradient_bytes + boundary_bytes)
+        device_s = accelerators * np.array([found.placement.step_s for found in some])
+        static = static_power_w(pricer.architectures, technology) * device_s
+        host = technology.need_power().host_w_per_accelerator * device_s
+        found[rows] = np.column_stack((dynamic, static, host))
+    return found
+
+
+def _dynamic_j(pricer: Pricer, operators: Sequence[Operator], technology: Technology) -> FloatArray:
+    """Return the joules of one execution of all ``operators`` on one device by component, ``(n_archs, 6)``."""
+    total = np.zeros((len(pricer.architectures), _NETWORK + 1))
+    for operator in operators:
+        for column, joules in enumerate(energy_parts(pricer, operator, technology)):
+            total[:, column] += joules
+    return total
