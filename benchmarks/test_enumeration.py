@@ -3,12 +3,13 @@
 import pytest
 
 from archplace.arch_configs import load_cluster, load_space
-from archplace.search.explore import Exploration
+from archplace.search.explore import BLOCK, Exploration
+from archplace.search.outcome import Bound
 from archplace.search.workload_search import Choices
 from archplace.workloads import load_workload
 
 
-@pytest.mark.parametrize("name", ["phaze", "modern"])
+@pytest.mark.parametrize("name", ["phaze", "modern", "modern-fine"])
 def test_enumeration(benchmark, name):
     space = load_space(name)
     architectures = benchmark(space.enumerate)
@@ -16,7 +17,8 @@ def test_enumeration(benchmark, name):
     print(f"\n{name}: {space.n_raw:,} raw, {len(architectures):,} kept, {benchmark.stats.stats.median:.3f} s")
 
 
-def test_bounds_of_all_architectures(benchmark):
+@pytest.mark.parametrize("kind", list(Bound))
+def test_bounds_of_all_architectures(benchmark, kind):
     """Lower bounds on Llama 2 7B for all of PHAZE's space and 83 placement options."""
     choices = Choices(
         accelerators=1024,
@@ -27,7 +29,12 @@ def test_bounds_of_all_architectures(benchmark):
     )
     architectures = load_space("phaze").enumerate()
     cluster = load_cluster("tpu-v4-pod").sized(1024)
-    search = Exploration(architectures, [load_workload("llama2-7b")], cluster, choices)
-    benchmark.pedantic(search.bound, rounds=1)
-    count = len(architectures) * len(search.searches[0].spaces)
-    print(f"\n{count:,} architecture × option bounds in {benchmark.stats.stats.median:.1f} s")
+    evaluator = Exploration.of(architectures, [load_workload("llama2-7b")], cluster, choices).evaluator
+
+    def bound():
+        for start in range(0, len(architectures), BLOCK):
+            evaluator.bounds(slice(start, start + BLOCK), kind)
+
+    benchmark.pedantic(bound, rounds=1)
+    count = len(architectures) * len(evaluator.searches[0].spaces)
+    print(f"\n{kind.name}: {count:,} architecture × option bounds in {benchmark.stats.stats.median:.1f} s")
