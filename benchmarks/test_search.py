@@ -1,4 +1,4 @@
-"""Whole searches, as a user starts them: wall time and peak memory of the process, beside what is aimed at on 2 cores."""
+"""Whole searches, as a user starts them: wall time and peak memory of the process, beside what is aimed at."""
 
 import resource
 import subprocess

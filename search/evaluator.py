@@ -184,16 +184,15 @@ class Evaluator:
         kept.
         """
         options = options or self.bounds(indices, Bound.SCHEDULE).options
-        kept = self._kept(indices, options, cache if solve else None)
-        records = []
-        for j, architecture in enumerate(indices.tolist()):
-            record = self._record(architecture, kept[j], solved=solve)
-            if record is None:
-                one = self._kept(indices[j : j + 1], tuple(bounds[:, j : j + 1] for bounds in options), cache)
-                record = self._record(architecture, one[0], solved=True)
-                assert record is not None
-            records.append(record)
-        return records
+        tried = self._kept(indices, options, cache if solve else None)
+        records = [self._record(i, tried[j], solved=solve) for j, i in enumerate(indices.tolist())]
+        rows = np.array([j for j, record in enumerate(records) if record is None], dtype=np.intp)
+        if len(rows):
+            some, own = indices[rows], tuple(bounds[:, rows] for bounds in options)
+            cache.solve_many(self.open_problems(some, own))
+            for j, again in zip(rows.tolist(), self._kept(some, own, cache), strict=True):
+                records[j] = self._record(int(indices[j]), again, solved=True)
+        return [record for record in records if record is not None]
 
     def _kept(
         self, indices: Indices, options: tuple[FloatArray, ...], cache: ScheduleCache | None
