@@ -61,6 +61,8 @@ _TABLES = (
 )
 
 Values = Mapping[str, object]
+_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What reading and writing raises; the second where the name of a table is damaged, by what tells so."""
 _AGAIN = "search again into another folder"
 
 
@@ -173,13 +175,13 @@ class Store:
                 if connection.in_transaction:
                     connection.execute("rollback")
                 raise
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise _cannot_write(self._path, error) from None
 
     def _read(self, query: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]  # rows are of any type
         try:
             return self._connection.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise _cannot_read(self._path, error) from None
 
     def _damaged(self, what: str, error: Exception) -> StoreError:
@@ -404,7 +406,7 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
                 f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=_SECONDS_TO_WAIT, isolation_level=None
             )
             connection.execute("select count(*) from sqlite_master")
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             if connection is not None:
                 connection.close()
             if mode == modes[-1]:
@@ -416,16 +418,16 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     raise AssertionError("one of the modes opens the file or raises")
 
 
-def _cannot_read(path: Path, error: sqlite3.Error) -> StoreError:
+def _cannot_read(path: Path, error: Exception) -> StoreError:
     if "locked" in str(error):
         return StoreError(f"{path}: another process keeps it locked ({error}); try again when that has ended")
     return StoreError(f"{path}: not a store of archplace, or damaged ({error}); move it away and search again")
 
 
-def _cannot_write(path: Path, error: sqlite3.Error) -> StoreError:
+def _cannot_write(path: Path, error: Exception) -> StoreError:
     if "locked" in str(error):
         return StoppedError(f"{path}: another process keeps it locked ({error}); go on when that has ended")
-    if "malformed" in str(error) or "not a database" in str(error):
+    if isinstance(error, UnicodeDecodeError) or "malformed" in str(error) or "not a database" in str(error):
         return _cannot_read(path, error)
     if not path.exists():
         return StoppedError(f"{path}: has been moved or deleted ({error}); put it back, or search again from the start")

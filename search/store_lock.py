@@ -28,6 +28,9 @@ class StoreLock:
     def take(cls, folder: Path) -> Self:
         """Lock ``folder``. Raises :class:`StoreError` when another process holds it, or it cannot be written."""
         path = folder / LOCK_FILE
+        if path.exists() and not os.access(path, os.W_OK):
+            # SQLite would lock it for reading, which keeps nobody out.
+            raise _unusable(folder, "no right to write")
         connection = None
         try:
             connection = sqlite3.connect(path, timeout=_SECONDS_TO_WAIT, isolation_level=None)
@@ -41,12 +44,16 @@ class StoreLock:
                     f"(watch it with: archplace status {folder})"
                 ) from None
             reason = "no right to write" if not os.access(folder, os.W_OK) else str(error)
-            raise StoreError(f"{folder}: cannot be used as run folder ({reason}); give another --out") from None
+            raise _unusable(folder, reason) from None
         return cls(connection)
 
     def release(self) -> None:
         """Let others write."""
         self.connection.close()
+
+
+def _unusable(folder: Path, reason: str) -> StoreError:
+    return StoreError(f"{folder}: cannot be used as run folder ({reason}); give another --out")
 
 
 def is_locked(folder: Path) -> bool:

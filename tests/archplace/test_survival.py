@@ -1,0 +1,314 @@
+"""Runs that are killed, interrupted, starved of disk space or disturbed end as if nothing had happened."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+from survival_helpers import (
+    PORTFOLIO,
+    SMALL,
+    TABLES,
+    count,
+    in_child,
+    living,
+    rows,
+    search,
+    search_and_die,
+    search_while_the_clock_jumps,
+    search_with_little_room,
+    write_run,
+)
+
+from archplace.cli import main
+from archplace.search.report import FILES
+from archplace.search.status import State, read_status
+from archplace.search.store import FILE, Store
+
+COMMAND = [sys.executable, "-m", "archplace"]
+
+
+def start(run, out, *arguments):
+    """Start a search as a user does, as the head of a process group like a terminal's."""
+    return subprocess.Popen(
+        [*COMMAND, "search", str(run), "--out", str(out), "--jobs", "2", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@dataclass
+class Whole:
+    """An uninterrupted search, and what was seen while it ran."""
+
+    run: object
+    out: object
+    seconds: float
+    code: int
+    printed: str
+    error: str
+    statuses: list
+    second: list
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    run, out = write_run(folder, PORTFOLIO), folder / "out"
+    started = time.monotonic()
+    process = start(run, out)
+    first = process.stderr.readline()
+    statuses, second = [], []
+    while process.poll() is None:
+        statuses.append(read_status(out))
+        if not second:
+            second.append(
+                subprocess.run(
+                    [*COMMAND, "search", str(run), "--out", str(out)], capture_output=True, text=True, check=False
+                )
+            )
+        time.sleep(0.1)
+    seconds = time.monotonic() - started
+    printed, error = process.communicate(timeout=60)
+    statuses.append(read_status(out))
+    assert main(["report", str(out)]) == 0
+    return Whole(
+        run=run,
+        out=out,
+        seconds=seconds,
+        code=process.returncode,
+        printed=printed,
+        error=first + error,
+        statuses=statuses,
+        second=second,
+    )
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A small run, searched without interruption."""
+    folder = tmp_path_factory.mktemp("small")
+    run = write_run(folder, SMALL, counts="[2, 8]")
+    assert in_child(search, run, folder / "out") == 0
+    return run, folder / "out"
+
+
+def same(one, other):
+    """Whether two stores hold the same result, byte for byte; the rows of tables that differ are told apart."""
+    left, right = rows(one), rows(other)
+    return [table for table in TABLES if left[table] != right[table]] == []
+
+
+def test_killed_at_random_moments_the_run_ends_the_same(whole, tmp_path):
+    out = tmp_path / "out"
+    moments = random.Random(3)
+    stored = 0
+    for _ in range(4):
+        process = start(whole.run, out)
+        try:
+            process.communicate(timeout=moments.uniform(0.35, 0.8) * whole.seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        if (out / FILE).exists() and count(out, "sqlite_master"):
+            assert count(out, "records") >= stored
+            stored = count(out, "records")
+    before, records = rows(out, with_rowid=True), count(out, "records", "scope = ''")
+    assert not before["outcome"]
+    process = start(whole.run, out)
+    printed, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    after = rows(out, with_rowid=True)
+    for table in ("bounds", "records", "schedules"):
+        # The same place, the same bytes: what was stored has not been written again.
+        assert set(before[table]) <= set(after[table])
+    with Store.open(out) as store:
+        (answers,) = store.logged("answers")
+    assert answers["records_stored"] == records
+    assert answers["records_computed"] == count(out, "records", "scope = ''") - records
+    assert same(out, whole.out)
+    assert printed == whole.printed
+    assert main(["report", str(out)]) == 0
+    for name in FILES:
+        assert (out / name).read_bytes() == (whole.out / name).read_bytes()
+
+
+def test_killed_around_every_transaction_nothing_stored_is_computed_again(small, tmp_path):
+    """Before, inside and after each one in turn: each attempt gets one transaction further or loses just that one."""
+    run, whole_out = small
+    out, log = tmp_path / "out", tmp_path / "computed"
+    before, seen, deaths, file = {table: [] for table in TABLES}, 0, 0, b""
+    log.touch()
+    while True:
+        moment = ("before", "inside", "after")[deaths % 3]
+        # The first transaction makes the store; a process that finds it begins with its first answer.
+        code = in_child(search_and_die, run, out, 1, moment, log)
+        computed = [json.loads(line) for line in log.read_text().splitlines()]
+        stored = {(row[2], row[3]) for row in before["records"]}
+        for what in computed[seen:]:
+            assert what == "bounds" or (what[1], what[2]) not in stored
+        seen = len(computed)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        deaths += 1
+        after = rows(out, with_rowid=True) if count(out, "sqlite_master") else before
+        for table in ("bounds", "records", "schedules"):
+            assert set(before[table]) <= set(after[table])
+        # SQLite counts transactions in the file's head: each attempt that ends after one has got further.
+        assert (before == after) or moment == "after"
+        assert (file != (out / FILE).read_bytes()) == (moment == "after") or deaths == 1
+        before, file = after, (out / FILE).read_bytes()
+        assert deaths < 200
+    assert deaths >= 3 * 6
+    assert same(out, whole_out)
+    # Of three attempts at each step, one is lost before and one inside its transaction.
+    assert seen <= 3 * (count(out, "records") + count(out, "bounds"))
+
+
+def test_a_finished_run_is_not_computed_again(small, tmp_path, capsys):
+    run, out = small
+    log = tmp_path / "computed"
+    before = (out / FILE).read_bytes()
+    assert in_child(search_and_die, run, out, 0, "never", log) == 0
+    assert not log.exists()
+    assert search(run, out) == 0
+    captured = capsys.readouterr()
+    assert "is finished" in captured.err
+    assert len(captured.out.splitlines()) > 1
+    assert (out / FILE).read_bytes() == before
+
+
+@pytest.mark.parametrize("n_bytes", [30_000, 70_000, 90_000])
+def test_a_full_disk_stops_the_run_which_then_ends_the_same(small, tmp_path, n_bytes):
+    run, whole_out = small
+    out = tmp_path / "out"
+    assert (whole_out / FILE).stat().st_size > 90_000
+    assert in_child(search_with_little_room, run, out, n_bytes) == 4
+    stored = count(out, "records") if count(out, "sqlite_master") else 0
+    assert (stored > 0) == (n_bytes == 90_000)
+    assert in_child(search, run, out) == 0
+    assert same(out, whole_out)
+
+
+def test_a_full_disk_is_told_with_what_to_do(small, tmp_path):
+    run, _ = small
+    out = tmp_path / "out"
+    script = (
+        "import resource, sys; from archplace.cli import main; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (70000, 70000)); sys.exit(main(sys.argv[1:]))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, "search", str(run), "--out", str(out), "--jobs", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert result.returncode == 4
+    assert "is the disk full?" in result.stderr
+    assert f"archplace search {run} --out {out} --jobs 1" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_with_processes_at_work_it_says_how_to_go_on(whole, tmp_path, number):
+    out = tmp_path / "a folder"
+    process = start(whole.run, out, "--effort", "normal", "--format", "json")
+    for line in process.stderr:
+        if "schedules to close" in line:
+            break
+    # A terminal sends Ctrl-C to the whole group, the processes that solve schedules included.
+    os.killpg(process.pid, number)
+    printed, error = process.communicate(timeout=30)
+    assert process.returncode == 130, error
+    assert f"archplace search {whole.run} --out '{out}' --effort normal --jobs 2 --format json" in error
+    assert "Traceback" not in error
+    assert printed == ""
+    wait_for_the_end(process.pid)
+    status = read_status(out)
+    assert status.state is State.INTERRUPTED
+    assert status.remaining_s is None
+    assert status.resume is not None
+    assert status.resume.endswith("--jobs 2 --format json")
+
+
+def wait_for_the_end(group, seconds=10):
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit and living(group):
+        time.sleep(0.1)
+    assert living(group) == []
+
+
+def test_killed_with_processes_at_work_none_stays_behind(whole, tmp_path):
+    process = start(whole.run, tmp_path / "out")
+    for line in process.stderr:
+        if "schedules to close" in line:
+            break
+    process.kill()
+    process.communicate(timeout=30)
+    wait_for_the_end(process.pid)
+
+
+def test_an_uninterrupted_run_is_quiet_and_done(whole):
+    assert whole.code == 0
+    assert "nan" not in whole.error
+    assert "Traceback" not in whole.error
+    with Store.open(whole.out) as store:
+        answers = store.logged("answers")
+    assert answers == [
+        {
+            "bounds_stored": 0,
+            "bounds_computed": count(whole.out, "bounds", "scope = ''"),
+            "records_stored": 0,
+            "records_computed": count(whole.out, "records", "scope = ''"),
+        }
+    ]
+
+
+def test_a_second_process_is_refused_and_the_first_goes_on(whole):
+    (second,) = whole.second
+    assert second.returncode == 2
+    assert "another process is writing here" in second.stderr
+    assert second.stdout == ""
+    assert whole.code == 0
+
+
+def test_the_status_of_a_run_in_progress(whole):
+    states = [status.state for status in whole.statuses]
+    running = states.count(State.RUNNING)
+    assert running > 1
+    assert states == [State.RUNNING] * running + [State.DONE] * (len(states) - running)
+    assert whole.statuses[-1].phase == "done"
+    shares = [status.hypervolume for status in whole.statuses if status.hypervolume is not None]
+    assert shares[-1] > 0
+    # It never falls, but for the last bits of a sum in another order.
+    assert all(later >= earlier * (1 - 1e-12) for earlier, later in pairwise(shares))
+    elapsed = [status.elapsed_s for status in whole.statuses]
+    assert elapsed == sorted(elapsed)
+    assert elapsed[-1] <= whole.seconds
+    evaluated = [status.evaluated for status in whole.statuses]
+    assert evaluated == sorted(evaluated)
+    assert all(sum(status.fates.values()) == status.total for status in whole.statuses)
+    assert all(status.resume is None for status in whole.statuses)
+
+
+def test_a_clock_that_jumps_changes_nothing(small, tmp_path):
+    run, whole_out = small
+    out = tmp_path / "out"
+    started = time.monotonic()
+    assert in_child(search_while_the_clock_jumps, run, out) == 0
+    seconds = time.monotonic() - started
+    assert same(out, whole_out)
+    status = read_status(out)
+    assert 0 < status.elapsed_s <= seconds
+    assert status.noted_s_ago is not None
+    assert status.noted_s_ago >= 0
