@@ -25,15 +25,20 @@ STRIKES = 3
 DEPTH = 2
 """Questions that a worker holds: one that it works on and one that waits, so that it is never idle."""
 CHECK_EVERY = 32
-"""Of a worker's answers the first, and then one in so many, is computed here again in part."""
-OVERDUE_S = 900.0
-"""Seconds after which an answer is not waited for any more."""
+"""Of a worker's answers the first, the first after nonsense, and then one in so many is computed here again in part."""
+PATIENCE = 10.0
+"""An answer is not waited for any more after so many times what the slowest one before has taken,"""
+LEAST_PATIENCE_S = 120.0
+"""but at least so long,"""
+FIRST_PATIENCE_S = 900.0
+"""and so long before there was any."""
 
 
 class Failure(Enum):
     """Why an answer did not come."""
 
     LOST = "was lost"
+    OVERDUE = "does not answer"
     MEMORY = "ran out of memory"
     UNKNOWN_WORK = "does not know the run"
     REFUSED = "has another archplace"
@@ -121,6 +126,7 @@ class Dispatcher:
         self._answered: Counter[str] = Counter()
         self._strikes: Counter[str] = Counter()
         self._alone = False
+        self._slowest_s: float | None = None
 
     def answers(self, parts: Iterable[Part], *, room: Callable[[Part], bool]) -> Iterator[tuple[Part, Answer]]:
         """Yield the answers as they come, each with its part: one of ``parts``, or a half of one.
@@ -185,11 +191,14 @@ class Dispatcher:
         self._alone = alone
 
     def _overdue(self, flights: dict[str, _Flight]) -> Reply | None:
-        now = self._clock()
+        patience_s = FIRST_PATIENCE_S
+        if self._slowest_s is not None:
+            patience_s = max(LEAST_PATIENCE_S, PATIENCE * self._slowest_s)
         for ticket, flight in flights.items():
-            if now - flight.since > OVERDUE_S:
+            waited_s = self._clock() - flight.since
+            if waited_s > patience_s:
                 self._workers.drop([ticket])
-                return Reply(ticket=ticket, failure=Failure.LOST, text=f"has not answered for {OVERDUE_S:.0f} s")
+                return Reply(ticket=ticket, failure=Failure.OVERDUE, text=f"has not answered for {waited_s:.0f} s")
         return None
 
     def _answer_of(self, flight: _Flight, reply: Reply) -> Answer | None:
@@ -206,7 +215,10 @@ class Dispatcher:
                 self._recheck(question, answer, count)
         except NonsenseError as error:
             flight.text = f"answered nonsense ({error})"
+            # The next one is looked at as closely as a first one.
+            self._answered[worker] = 0
             return None
+        self._slowest_s = max(self._slowest_s or 0.0, self._clock() - flight.since)
         return answer
 
     def _again(self, flight: _Flight, failure: Failure) -> list[Part]:
@@ -215,7 +227,7 @@ class Dispatcher:
         if failure is Failure.UNKNOWN_WORK:
             return [part]
         part.shunned = worker
-        costly = failure in (Failure.LOST, Failure.MEMORY)
+        costly = failure in (Failure.LOST, Failure.OVERDUE, Failure.MEMORY)
         part.tries += 1
         part.losses += costly
         self._blame(worker, failure)
@@ -243,8 +255,8 @@ class Dispatcher:
     def _blame(self, worker: str, failure: Failure) -> None:
         if failure is Failure.REFUSED:
             self._workers.dismiss(worker)
-        if failure in (Failure.NONSENSE, Failure.ERROR):
+        if failure in (Failure.NONSENSE, Failure.ERROR, Failure.OVERDUE):
             self._strikes[worker] += 1
             if self._strikes[worker] == STRIKES:
                 self._workers.dismiss(worker)
-                self._say(f"worker {worker} is not asked any more: {STRIKES} of its answers were none")
+                self._say(f"worker {worker} is not asked any more: it has failed {STRIKES} times")

@@ -53,6 +53,14 @@ space:
 """
 
 
+ONCE = """
+def honest_one(module):
+    # dask may run a preloaded file twice.
+    module.honest = getattr(module, "honest", module.answer)
+    return module.honest
+"""
+
+
 def write_run(folder: Path, *, run: str = RUN) -> Path:
     """Write the run file and its space; 48 architectures."""
     (folder / "few.yaml").write_text(SPACE)
@@ -90,9 +98,14 @@ class Cluster:
         command += ["--no-nanny", "--no-dashboard", "--memory-limit", "0", "--local-directory", str(self.folder)]
         if preload:
             path = self.folder / f"preload_{name}.py"
-            path.write_text(preload)
+            path.write_text(ONCE + preload)
             command += ["--preload", str(path)]
-        return self._start(name, command)
+        process = self._start(name, command)
+        wait_until(lambda: "Registered to" in self.log(name))
+        return process
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
 
     def _start(self, name: str, command: list[str]) -> subprocess.Popen:
         environment = {**os.environ, "DASK_DISTRIBUTED__WORKER__DAEMON": "False", "OMP_NUM_THREADS": "1"}

@@ -1,19 +1,95 @@
 """A farm of real processes finds what one process finds, whatever happens to its workers."""
 
+import threading
+
 import numpy as np
 import pytest
 from farm_cluster import cluster, wait_until, write_run
 
 from archplace.arch_configs.errors import ConfigError, StoppedError
+from archplace.search.farm import dispatch
 from archplace.search.farm import engine as farm_engine
 from archplace.search.farm.engine import dask_engine
 from archplace.search.run import RunSearch
 from archplace.search.runfile import load_run
 
+HANGS = """
+import pathlib, time
+from archplace.search.farm import answers
+
+honest, count = honest_one(answers), 0
+
+def answer(work, question):
+    global count
+    count += 1
+    if count < 3:
+        return honest(work, question)
+    pathlib.Path(r"{mark}").touch()
+    time.sleep(600)
+
+answers.answer = answer
+"""
+
+DIES = """
+import os, signal
+from archplace.search.farm import answers
+
+def answer(work, question):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+answers.answer = answer
+"""
+
+HUNGRY = """
+import resource
+import numpy
+from archplace.search.farm import answers
+
+honest = honest_one(answers)
+
+def answer(work, question):
+    if len(question) <= 4:
+        return honest(work, question)
+    pages = int(open("/proc/self/statm").read().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**28, -1))
+    try:
+        return numpy.ones(2**30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+
+answers.answer = answer
+"""
+
+LIES = """
+from dataclasses import replace
+from archplace.search.farm import answers
+
+honest, count = honest_one(answers), 0
+
+def answer(work, question):
+    global count
+    count += 1
+    found = honest(work, question)
+    if isinstance(found, answers.BoundBlock):
+        # Numbers that could be bounds: only computing them anew tells.
+        return replace(found, values=found.values * [1.5, 1.0])
+    return ["nonsense", None][count % 2]
+
+answers.answer = answer
+"""
+
+OTHER_VERSION = """
+import importlib.metadata
+importlib.metadata.version = lambda name: "0.0.9"
+"""
+
 
 @pytest.fixture(scope="module")
 def farm(tmp_path_factory):
+    """A scheduler with two good workers."""
     with cluster(tmp_path_factory.mktemp("farm")) as made:
+        made.start_worker("one")
+        made.start_worker("two")
         yield made
 
 
@@ -59,8 +135,100 @@ def on_farm(farm, job, folder, said, *, wait_s=60.0):
 
 
 def test_two_workers_find_what_one_process_finds(farm, job, expected, tmp_path):
-    farm.start_worker("one")
-    farm.start_worker("two")
     said = []
     assert_same(on_farm(farm, job, tmp_path, said), expected)
-    assert said == [said[0]] and "workers at tcp://127.0.0.1" in said[0]
+    assert len(said) == 1
+    assert "workers at tcp://127.0.0.1" in said[0]
+
+
+def test_a_worker_killed_with_questions_in_hand(farm, job, expected, tmp_path):
+    mark = tmp_path / "hangs"
+    doomed = farm.start_worker("doomed", preload=HANGS.format(mark=mark))
+
+    def kill():
+        wait_until(mark.exists)
+        doomed.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    said = []
+    assert_same(on_farm(farm, job, tmp_path / "run", said), expected)
+    killer.join()
+    lost = [text for text in said if "was lost" in text]
+    # What it held: one in work, one that waited.
+    assert 1 <= len(lost) <= 2
+
+
+def test_a_worker_that_never_answers_is_not_waited_for(farm, job, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(dispatch, "LEAST_PATIENCE_S", 0.5)
+    monkeypatch.setattr(dispatch, "PATIENCE", 1.0)
+    stuck = farm.start_worker("stuck", preload=HANGS.format(mark=tmp_path / "hangs"))
+    said = []
+    assert_same(on_farm(farm, job, tmp_path / "run", said), expected)
+    stuck.kill()
+    assert any("has not answered for" in text for text in said)
+
+
+@pytest.mark.parametrize(("preload", "told"), [(DIES, "was lost"), (HUNGRY, "ran out of memory")])
+def test_a_worker_without_memory_costs_its_block(farm, job, expected, tmp_path, preload, told):
+    worker = farm.start_worker("poor", preload=preload)
+    said = []
+    assert_same(on_farm(farm, job, tmp_path, said), expected)
+    worker.kill()
+    assert any(told in text and "is asked again in halves" in text for text in said)
+
+
+def test_a_worker_that_lies_is_found_out_and_sent_away(farm, job, expected, tmp_path):
+    liar = farm.start_worker("liar", preload=LIES)
+    said = []
+    assert_same(on_farm(farm, job, tmp_path, said), expected)
+    liar.kill()
+    assert any("answered nonsense" in text and "is asked again" in text for text in said)
+
+
+def test_a_worker_of_another_version_is_not_used(farm, job, expected, tmp_path):
+    old = farm.start_worker("old", preload=OTHER_VERSION)
+    said = []
+    assert_same(on_farm(farm, job, tmp_path, said), expected)
+    old.kill()
+    assert any("is not used: it has archplace 0.0.9" in text for text in said)
+
+
+def test_a_farm_on_which_everything_fails_leaves_the_work_to_this_process(job, expected, tmp_path):
+    with cluster(tmp_path) as poor:
+        for name in ("one", "two"):
+            poor.start_worker(name, preload=DIES)
+        said = []
+        assert_same(on_farm(poor, job, tmp_path / "run", said), expected)
+    assert any("no worker is left: this process goes on by itself" in text for text in said)
+
+
+def test_a_scheduler_that_dies_leaves_the_work_to_this_process(job, expected, tmp_path):
+    with cluster(tmp_path) as short:
+        mark = tmp_path / "hangs"
+        short.start_worker("one", preload=HANGS.format(mark=mark))
+        scheduler = short.processes[0]
+
+        def kill():
+            wait_until(mark.exists)
+            scheduler.kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        said = []
+        assert_same(on_farm(short, job, tmp_path / "run", said), expected)
+        killer.join()
+    assert any("no worker is left" in text for text in said)
+
+
+def test_no_worker_and_no_scheduler_are_told(job, tmp_path):
+    with cluster(tmp_path) as empty:
+        with pytest.raises(StoppedError, match=r"no worker came to the scheduler .* within 1 s; start some with"):
+            on_farm(empty, job, tmp_path / "run", [], wait_s=1.0)
+        empty.start_worker("old", preload=OTHER_VERSION)
+        with pytest.raises(StoppedError, match=r"that could be used \(.* has archplace 0\.0\.9"):
+            on_farm(empty, job, tmp_path / "run", [], wait_s=3.0)
+        address = empty.address
+    farm_gone = dask_engine(address, say=lambda _: None)
+    with pytest.raises(ConfigError, match=f"no dask scheduler answers at {address}"):
+        explored(job, tmp_path / "run", make_engine=farm_gone)
