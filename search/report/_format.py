@@ -1,6 +1,7 @@
 """Numbers and column names as people read them; the machine-readable files keep SI units and full precision."""
 
 import math
+from functools import lru_cache
 
 _SPECIAL = {
     "id": ("design", 1.0),
@@ -98,6 +99,7 @@ def cell(column: str, value: object) -> str:
     return str(value)
 
 
+@lru_cache(maxsize=1024)
 def _column(column: str) -> tuple[str, float]:
     prefix, _, key = column.rpartition(".")
     front = f"{prefix}: " if prefix else ""

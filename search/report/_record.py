@@ -7,7 +7,7 @@ from archplace.search.outcome import BOUND_NAMES, Bound
 from archplace.search.report._card import card, empty, facts
 from archplace.search.report._format import cell, count, gigabytes, heading, number, percent
 from archplace.search.report._html import Html, element, table
-from archplace.search.report.contents import Contents, front_rows
+from archplace.search.report.contents import Contents
 from archplace.search.report.health import Level
 from archplace.search.report.objectives import axes, in_words
 from archplace.search.report.summary import MOST_NAMED, ReasonGroup
@@ -205,7 +205,7 @@ def table_card(contents: Contents) -> Html:
         "One row per design with every metric; a heading sorts, the box filters (all words must occur in a row), a "
         "design's number shows it beside the plot."
     )
-    rows = front_rows(contents)
+    rows = contents.rows
     if not rows:
         return card("designs", title, how, empty("The front is empty: see the answer above."))
     columns = list(rows[0])

@@ -28,6 +28,8 @@ class Contents:
     result: RunResult
     front: tuple[PointView, ...]
     """Best in the first objective first."""
+    rows: tuple[Row, ...]
+    """Every design of the front with all its metrics, in the same order."""
     baseline: PointView | None
     baseline_missing: str
     """Why there is no baseline point; empty where there is one."""
@@ -52,6 +54,7 @@ class Contents:
         return cls(
             result=result,
             front=tuple(front),
+            rows=tuple(point.row() for point in front),
             baseline=baseline,
             baseline_missing=missing,
             picks=picks(front, baseline),
@@ -155,7 +158,7 @@ def document(contents: Contents) -> dict[str, object]:
             for pick in contents.picks
         ],
         "health": [asdict(finding) for finding in contents.findings],
-        "front": front_rows(contents),
+        "front": list(contents.rows),
     }
 
 
@@ -170,11 +173,6 @@ def _best(contents: Contents) -> Row | None:
     if not references_s:
         return None
     return {workload.name: 1 / seconds for workload, seconds in zip(workloads, references_s, strict=True)}
-
-
-def front_rows(contents: Contents) -> list[Row]:
-    """Return every front design with all its metrics, best in the first objective first."""
-    return [point.row() for point in contents.front]
 
 
 def _baseline(contents: Contents) -> Row | None:

@@ -83,7 +83,7 @@ def _page_data(contents: Contents, *, beside_run: bool) -> dict[str, object]:
         "beside_run": beside_run,
         "first": str(contents.picks[0].point.id) if contents.picks else None,
         "points": {
-            "front": _fields([(point, point.row()) for point in contents.front]),
+            "front": _fields(list(zip(contents.front, contents.rows, strict=True))),
             "dominated": _fields([(point, _known(point)) for point in dominated]),
             "baseline": _fields([(point, point.row()) for point in baseline]),
         },

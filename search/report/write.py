@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from archplace.arch_configs.errors import StoreError
-from archplace.search.report.contents import Contents, document, front_rows
+from archplace.search.report.contents import Contents, document
 from archplace.search.run import RunResult
 
 FILES = ("report.html", "front.csv", "front.json")
@@ -43,7 +43,7 @@ def front_csv(contents: Contents) -> str:
 
     Without a feasible design there is only the column ``id``.
     """
-    rows = front_rows(contents)
+    rows = contents.rows
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else ["id"], lineterminator="\n")
     writer.writeheader()

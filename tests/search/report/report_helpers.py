@@ -18,6 +18,7 @@ The baseline has 250 mm² and 40 samples/s.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -26,8 +27,8 @@ from archplace.search.objectives import Objectives
 from archplace.search.options import Option
 from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Reasons, Record
 from archplace.search.placement.training import BestPlacement, Degrees
-from archplace.search.run import Baseline, RunResult
-from archplace.search.runfile import Run
+from archplace.search.run import Baseline, RunResult, RunSearch
+from archplace.search.runfile import Effort, Run
 from archplace.search.schedule import ScheduleCache
 from archplace.search.workload_search import Choices, WorkloadResult
 from archplace.workloads import Workload, load_workload
@@ -206,3 +207,25 @@ def only(result: RunResult, architecture: int) -> RunResult:
     single = outcome_of([point], fates=fates, bounds=[1.0] * len(AREAS))
     single.option_reasons = {}
     return replace(result, outcome=single)
+
+
+def searched(
+    folder: Path,
+    *objectives: str,
+    workloads: Sequence[Workload] = (),
+    effort: Effort = "normal",
+    baseline: str | None = "tpu-v4",
+    **budgets: float,
+) -> RunResult:
+    """A real search of eight small architectures for other objectives than throughput and area."""
+    run = a_run(*workloads)
+    job = replace(
+        run,
+        objectives=Objectives.of(objectives),
+        effort=effort,
+        choices=replace(run.choices, **budgets),
+        baseline=None if baseline is None else load_accelerator(baseline),
+    )
+    with RunSearch.start(job, folder) as search:
+        search.run(lambda _: None, jobs=1)
+        return search.result()
