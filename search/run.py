@@ -137,7 +137,9 @@ class RunSearch:
             self._outcome = known
             return known
         if len(self.job.workloads) > 1:
-            self.evaluator = evaluator_of(self.job, self.architectures, self._references_s(on_progress, jobs))
+            self.evaluator = evaluator_of(
+                self.job, self.architectures, self._references_s(on_progress, jobs, make_engine)
+            )
         journal = StoreJournal(self.store, self.cache, on_progress)
         engine = make_engine(self.job, self.evaluator, self.cache) if make_engine is not None else None
         exploration = Exploration(
@@ -153,13 +155,17 @@ class RunSearch:
         known = self.store.text("references_s")
         return tuple(known) if isinstance(known, list) else ()
 
-    def _references_s(self, on_progress: Callable[[Progress], None], jobs: int | None) -> tuple[float, ...]:
+    def _references_s(
+        self, on_progress: Callable[[Progress], None], jobs: int | None, make_engine: MakeEngine | None
+    ) -> tuple[float, ...]:
         if known := self._stored_references_s:
             return known
 
         def explore(alone: Evaluator) -> Outcome:
             journal = StoreJournal(self.store, self.cache, on_progress, scope=f"{alone.workloads[0].name} by itself")
-            return Exploration(alone, cache=self.cache, jobs=jobs).run(journal)
+            job = replace(self.job, workloads=tuple(alone.workloads), objectives=alone.objectives)
+            engine = make_engine(job, alone, self.cache) if make_engine is not None else None
+            return Exploration(alone, engine=engine, cache=self.cache, jobs=jobs).run(journal)
 
         found = references_s(self.evaluator, explore)
         self.store.keep_text("references_s", list(found))

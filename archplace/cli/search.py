@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_INTERRUPTED, EXIT_USAGE, StoppedError
+from archplace.cli._engine import add_engine, engine_of
 from archplace.cli._output import add_format, print_rows
 from archplace.cli._progress import ProgressLine
 from archplace.cli._resume import command_line
@@ -33,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="processes that solve schedules (default: all processors)"
     )
+    add_engine(parser)
     add_format(parser)
     parser.set_defaults(parser=parser)
 
@@ -65,12 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _search(job: Run, arguments: argparse.Namespace, line: ProgressLine, resume: str, started: float) -> int:
+    make_engine = engine_of(arguments, line.say)
     with RunSearch.start(job, arguments.out) as search:
         line.say(f"{search.describe()} ({time.monotonic() - started:.1f} s)")
         search.note_command(resume)
         if search.finished_before:
             line.say(f"the run in {arguments.out} is finished: its front follows, nothing is computed again")
-        outcome = search.run(line.show, jobs=arguments.jobs)
+        outcome = search.run(line.show, jobs=arguments.jobs, make_engine=make_engine)
         line.close()
         if not search.finished_before:
             search.store.log("wall_s", time.monotonic() - started)
