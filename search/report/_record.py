@@ -30,6 +30,8 @@ _OPTION_WORDS = {
     "pruned": "not evaluated: its own bound is beaten on its architecture, or all of the architecture is",
     "infeasible": "does not divide the model, does not fit the memory, or is over a budget",
 }
+MOST_ROWS = 1000
+"""Rows of the table at most: a browser should stay quick."""
 _LEVEL_WORDS = {Level.ATTENTION: "Look at this", Level.NOTE: "Note", Level.GOOD: "Good"}
 
 
@@ -205,7 +207,8 @@ def table_card(contents: Contents) -> Html:
         "One row per design with every metric; a heading sorts, the box filters (all words must occur in a row), a "
         "design's number shows it beside the plot."
     )
-    rows = contents.rows
+    picked = {pick.point.id for pick in contents.picks}
+    rows = [row for i, row in enumerate(contents.rows) if i < MOST_ROWS or row["id"] in picked]
     if not rows:
         return card("designs", title, how, empty("The front is empty: see the answer above."))
     columns = list(rows[0])
@@ -264,7 +267,9 @@ def table_card(contents: Contents) -> Html:
         element("div", whole, id="front-table", tabindex=0, role="region", aria_label="Designs on the Pareto front"),
         element(
             "p",
-            "The same rows with full precision and SI units: ",
+            f"The first {MOST_ROWS:,} and the picks. All {len(contents.rows):,}, with full precision and SI units: "
+            if len(rows) < len(contents.rows)
+            else "The same rows with full precision and SI units: ",
             element("code", "front.csv"),
             " and ",
             element("code", "front.json"),

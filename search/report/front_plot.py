@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from plotly import graph_objects as go
 
-from archplace.search.outcome import Fate
+from archplace.arch_configs.architectures import FloatArray
+from archplace.search.outcome import Evaluated, Fate, Outcome
 from archplace.search.pareto import front_mask
 from archplace.search.points import PointView, views
 from archplace.search.report._format import number
@@ -29,6 +31,8 @@ from archplace.search.run import RunResult
 
 MOST_BOUNDS = 5000
 """Bounds drawn at most: every point is an element of the page, and a browser should stay quick."""
+MOST_DOMINATED = 5000
+"""Dominated designs drawn at most."""
 _DIGITS = 5
 """Significant digits of coordinates: beyond what a screen resolves."""
 _FROM_ZERO_SHARE = 0.5
@@ -70,6 +74,8 @@ class FrontPlot:
     others: Points
     """Designs on the front that are dominated in these two objectives: they are there for the others."""
     dominated: Points
+    """Designs that were evaluated and are dominated: those that come closest to the front."""
+    n_dominated: int
     bounds: Points
     """Architectures that were not evaluated, at their bound: those that come closest to the front."""
     n_pruned: int
@@ -115,7 +121,7 @@ def prepare_front(
     foremost = front_mask(values)
     on_plane = _points([point for point, first in zip(front, foremost, strict=True) if first], across, up)
     others = _points([point for point, first in zip(front, foremost, strict=True) if not first], across, up)
-    dominated = _points(views(result, outcome.dominated), across, up)
+    dominated = _points(views(result, closest_dominated(outcome)), across, up)
     star = _points([baseline] if baseline is not None else [], across, up)
     shown = (on_plane, others, dominated, star)
     return FrontPlot(
@@ -124,6 +130,7 @@ def prepare_front(
         front=on_plane,
         others=others,
         dominated=dominated,
+        n_dominated=outcome.n_points - len(outcome.front),
         bounds=_closest_bounds(result, values[foremost], (across, up), columns),
         n_pruned=int((outcome.fate == Fate.PRUNED).sum()),
         baseline=star,
@@ -150,7 +157,7 @@ def _points(found: Sequence[PointView], across: Axis, up: Axis) -> Points:
 
 def _closest_bounds(
     result: RunResult,
-    front: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    front: FloatArray,
     axes: tuple[Axis, Axis],
     columns: list[int],
 ) -> Points:
@@ -163,11 +170,7 @@ def _closest_bounds(
     if len(pruned) == 0 or len(front) == 0:
         return Points()
     x, y = outcome.bound[pruned][:, columns].T
-    steps = front[np.lexsort((front[:, 1], front[:, 0]))]
-    best = np.minimum.accumulate(steps[:, 1])
-    # Whatever dominates a bound is no worse on the horizontal axis, so that every bound has a step before it.
-    step = best[np.maximum(np.searchsorted(steps[:, 0], x, side="right") - 1, 0)]
-    kept = np.sort(np.argsort(-(step / y), kind="stable")[:MOST_BOUNDS])
+    kept = _closest(front, x, y, MOST_BOUNDS)
     shown_x, shown_y = (np.array(axis.shown(values[kept].tolist())) for axis, values in zip(axes, (x, y), strict=True))
     order = np.lexsort((pruned[kept], shown_y, shown_x))
     return Points(
@@ -175,6 +178,29 @@ def _closest_bounds(
         x=tuple(shown_x[order].tolist()),
         y=tuple(shown_y[order].tolist()),
     )
+
+
+def closest_dominated(outcome: Outcome) -> list[Evaluated]:
+    """Return the dominated designs, at most :data:`MOST_DOMINATED`: those nearest behind the front.
+
+    Behind its step in the plane of two objectives, or in the value of a single one.
+    """
+    dominated = outcome.dominated
+    chosen = plane(outcome.objectives)
+    if len(dominated) <= MOST_DOMINATED or not outcome.front:
+        return dominated
+    columns = [0, 0] if chosen is None else [outcome.objectives.names.index(axis.objective) for axis in chosen]
+    front, behind = (np.array([point.values for point in some])[:, columns] for some in (outcome.front, dominated))
+    return [dominated[i] for i in _closest(front, behind[:, 0], behind[:, 1], MOST_DOMINATED).tolist()]
+
+
+def _closest(front: FloatArray, x: FloatArray, y: FloatArray, most: int) -> NDArray[np.intp]:
+    """Return which points (n,) are nearest behind the step of ``front`` (m, 2): ``most`` of them, in their order."""
+    steps = front[np.lexsort((front[:, 1], front[:, 0]))]
+    best = np.minimum.accumulate(steps[:, 1])
+    # Whatever dominates a point is no worse on the horizontal axis, so that every point has a step before it.
+    step = best[np.maximum(np.searchsorted(steps[:, 0], x, side="right") - 1, 0)]
+    return np.sort(np.argsort(-(step / y), kind="stable")[:most])
 
 
 def _rounded(values: Sequence[float]) -> list[float]:
@@ -187,12 +213,11 @@ def draw_front(data: FrontPlot) -> go.Figure:
     shown_always = (data.front, data.others, data.dominated, data.baseline)
     if data.bounds.ids:
         shown = len(data.bounds.ids)
-        label = f"not evaluated, at their bound ({shown:,}"
-        label += ")" if shown == data.n_pruned else f" of {data.n_pruned:,}, the closest)"
+        label = f"not evaluated, at their bound ({_of(shown, data.n_pruned)})"
         marker = {"symbol": "circle-open", "size": 4, "color": LIGHT_GREY}
         figure.add_trace(_scatter(data, data.bounds, label, "bound", marker=marker, visible="legendonly"))
     if data.dominated.ids:
-        label = f"evaluated, dominated ({len(data.dominated.ids):,})"
+        label = f"evaluated, dominated ({_of(len(data.dominated.ids), data.n_dominated)})"
         marker = {"symbol": "circle", "size": 6, "color": GREY, "opacity": 0.35}
         figure.add_trace(_scatter(data, data.dominated, label, "dominated", marker=marker))
     if data.others.ids:
@@ -239,6 +264,10 @@ def draw_front(data: FrontPlot) -> go.Figure:
     figure.update_xaxes(title_text=data.across.title)
     figure.update_yaxes(title_text=data.up.title)
     return figure
+
+
+def _of(shown: int, total: int) -> str:
+    return f"{shown:,}" if shown == total else f"{shown:,} of {total:,}, the closest"
 
 
 def scale(values: Sequence[float], *, log: bool) -> dict[str, object]:

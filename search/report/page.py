@@ -13,6 +13,7 @@ from archplace.search.report._html import Html, element, join, json_script
 from archplace.search.report._placement import placement_card
 from archplace.search.report._record import explored_card, header, health_card, table_card
 from archplace.search.report.contents import Contents
+from archplace.search.report.front_plot import closest_dominated
 
 SECTIONS = (
     ("answer", "Answer"),
@@ -77,7 +78,7 @@ def _asset(name: str) -> str:
 def _page_data(contents: Contents, *, beside_run: bool) -> dict[str, object]:
     """Return what the page's script knows: every evaluated design, and which one it shows first."""
     outcome = contents.result.outcome
-    dominated = views(contents.result, outcome.dominated)
+    dominated = views(contents.result, closest_dominated(outcome))
     baseline = [contents.baseline] if contents.baseline is not None else []
     return {
         "beside_run": beside_run,

@@ -24,6 +24,7 @@ from archplace.arch_configs.errors import StoreError
 from archplace.search.explain import PARTS, OperatorBar
 from archplace.search.outcome import Fate, Reasons
 from archplace.search.report import Contents, difference
+from archplace.search.report._record import table_card
 from archplace.search.report.front_plot import draw_front, prepare_front
 from archplace.search.report.health import Level
 from archplace.search.report.picks import by_point
@@ -196,6 +197,27 @@ def test_of_many_bounds_those_closest_to_the_front_are_drawn(monkeypatch: pytest
     data = prepare_front(changed, point_views(changed), None, ())
     assert (data.bounds.ids, data.n_pruned) == ((5, 6), 3)
     assert any("2 of 3" in trace.name for trace in draw_front(data).data)
+
+
+def test_of_many_dominated_designs_those_closest_to_the_front_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = a_result()
+    # Of the front's throughput at their areas designs 4 and 5 have 30/36 and 54/55.
+    more = replace(evaluated(result.run, 5, 54.0), values=(1 / 54.0, 500.0))
+    fates = [*[Fate.FRONT] * 4, Fate.DOMINATED, Fate.DOMINATED, Fate.INFEASIBLE, Fate.INFEASIBLE]
+    changed = with_points(result, more, fates=fates)
+    monkeypatch.setattr("archplace.search.report.front_plot.MOST_DOMINATED", 1)
+    data = prepare_front(changed, point_views(changed), None, ())
+    assert (data.dominated.ids, data.n_dominated) == ((5,), 2)
+    assert any("1 of 2, the closest" in trace.name for trace in draw_front(data).data)
+
+
+def test_a_long_front_shows_its_first_rows_and_the_picks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("archplace.search.report._record.MOST_ROWS", 2)
+    contents = Contents.of(a_result(with_baseline=False))
+    card = table_card(contents)
+    # Fastest 3, then 2; best per area and smallest is 0; design 1 is no pick.
+    assert [f'data-id="{i}"' in card for i in range(4)] == [True, False, True, True]
+    assert "All 4, with full precision and SI units" in card
 
 
 def test_the_bars_of_a_step_add_up_to_the_step_and_the_shares_to_a_hundred() -> None:
