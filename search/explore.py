@@ -93,6 +93,16 @@ class NoJournal:
         """Tell nobody."""
 
 
+class Exchange(Protocol):
+    """Others who explore other architectures of the same space."""
+
+    def exchange(self, front: Sequence[Evaluated]) -> FloatArray:
+        """Show the front so far; return the values (n, n_objectives) of points that the others have shown since.
+
+        Asked the same number of times by a resumed exploration, it must give the same answers.
+        """
+
+
 class Exploration:
     """The search over one design space for one or more workloads."""
 
@@ -105,13 +115,15 @@ class Exploration:
         jobs: int | None = None,
         tolerance: float = 0.0,
         members: NDArray[np.bool_] | None = None,
+        exchange: Exchange | None = None,
     ) -> None:
         """Prepare.
 
         ``engine`` answers what is asked of the evaluator, by default this process, with ``jobs`` processes that solve
         schedules. With ``tolerance`` ε an architecture is also left out when a point is at most 1 + ε times its bound
         in all objectives that depend on placement, and no schedule is solved that can gain less. ``members`` (n_archs,)
-        are the architectures explored; the others stay open.
+        are the architectures explored; the others stay open. The points that come by ``exchange`` prune like those of
+        the front, which they do not join.
         """
         self.evaluator = evaluator
         self.cache = cache if cache is not None else ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
@@ -120,6 +132,8 @@ class Exploration:
         self._tolerance = tolerance
         count = len(evaluator.architectures)
         self._members = np.ones(count, dtype=np.bool_) if members is None else members
+        self._exchange = exchange
+        self._others = np.empty((0, len(evaluator.objectives)))
         self._tried: set[int] = set()
         self._options: dict[int, tuple[FloatArray, ...]] = {}
         self._option_bytes = 0
@@ -168,6 +182,7 @@ class Exploration:
         keep = journal if journal is not None else NoJournal()
         with self._engine:
             self._bound_all(keep)
+            self._learn()
             self._phase = "evaluation"
             for _ in range(SEED_ROUNDS):
                 batch = self._promising()
@@ -271,6 +286,7 @@ class Exploration:
         if len(new):
             self._engine.evaluate(new, self._options_of(new), solve=solve, keep=keep)
         self._admit([record for record in records.values() if record is not None])
+        self._learn()
         journal.show(self.progress())
 
     def _admit(self, records: Sequence[Record]) -> None:
@@ -295,6 +311,16 @@ class Exploration:
             outcome.fate[point.architecture] = Fate.FRONT
         self._prune(self._open(), new=renewed)
 
+    def _learn(self) -> None:
+        """Hear what others have found, and prune what that dominates."""
+        if self._exchange is None:
+            return
+        new = self._exchange.exchange(self.outcome.front)
+        if len(new):
+            self._others = np.concatenate((self._others, new))
+            self._others = self._others[front_mask(self._others)]
+            self._prune(self._open())
+
     def _prune(self, indices: Indices, new: set[int] | None = None) -> None:
         """Prune those of the open ``indices`` whose bounds a point of the front dominates (one of ``new``, if given)."""
         indices = indices[self.outcome.fate[indices] == Fate.OPEN]
@@ -308,6 +334,9 @@ class Exploration:
     def _beaten(self, lowest: FloatArray, front: Sequence[Evaluated]) -> NDArray[np.bool_]:
         """Return which best cases (n, n_objectives) a point of ``front`` dominates, or comes near enough."""
         values = np.array([point.values for point in front]).reshape(-1, lowest.shape[1])
+        if len(self._others):
+            values = np.concatenate((values, self._others))
+            values = values[front_mask(values)]
         beaten: NDArray[np.bool_] = dominated_by(lowest * self._slack, values) >= 0
         return beaten
 
@@ -369,22 +398,29 @@ class Exploration:
 
     def _finish(self) -> None:
         """State how far the front may be from the true one, where it was not to be exact."""
-        outcome = self.outcome
-        if self._tolerance == 0:
-            return
-        ratio = 1.0
-        front = np.array([point.values for point in outcome.front]).reshape(-1, len(outcome.objectives))
-        lowest = [outcome.bound[outcome.fate == Fate.PRUNED]]
-        lowest += [np.array([p.best_case for p in outcome.points if not p.proven]).reshape(-1, front.shape[1])]
-        moving = np.array(outcome.objectives.depend_on_time)
-        for some in lowest:
-            nearest = np.full(len(some), np.inf)
-            for point in front:
-                fits = (point[~moving] <= some[:, ~moving]).all(axis=1)
-                worse = (point[moving] / some[:, moving]).max(axis=1, initial=1.0)
-                np.minimum(nearest, np.where(fits, worse, np.inf), out=nearest)
-            ratio = max(ratio, float(nearest.max(initial=1.0)))
-        outcome.gap = tuple(ratio - 1 if moves else 0.0 for moves in moving.tolist())
+        if self._tolerance > 0:
+            self.outcome.gap = stated_gap(self.outcome, self._others)
+
+
+def stated_gap(outcome: Outcome, others: FloatArray) -> tuple[float, ...]:
+    """Return by objective how much better than the front, with ``others`` (n, n_objectives), a point could be.
+
+    Relative: what was pruned is at least its bound, and what is not proven at least its best case.
+    """
+    ratio = 1.0
+    front = np.array([point.values for point in outcome.front]).reshape(-1, len(outcome.objectives))
+    front = np.concatenate((front, others))
+    lowest = [outcome.bound[outcome.fate == Fate.PRUNED]]
+    lowest += [np.array([p.best_case for p in outcome.points if not p.proven]).reshape(-1, front.shape[1])]
+    moving = np.array(outcome.objectives.depend_on_time)
+    for some in lowest:
+        nearest = np.full(len(some), np.inf)
+        for point in front:
+            fits = (point[~moving] <= some[:, ~moving]).all(axis=1)
+            worse = (point[moving] / some[:, moving]).max(axis=1, initial=1.0)
+            np.minimum(nearest, np.where(fits, worse, np.inf), out=nearest)
+        ratio = max(ratio, float(nearest.max(initial=1.0)))
+    return tuple(ratio - 1 if moves else 0.0 for moves in moving.tolist())
 
 
 def _number(indices: Indices) -> int:

@@ -1,19 +1,21 @@
 """One run from start to end: enumerate, explore, store; and what is read back from a run's folder."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from archplace.arch_configs import Architectures, price_accelerator_area
 from archplace.arch_configs.errors import ConfigError, StoreError
 from archplace.search.engine import Engine
 from archplace.search.evaluator import Evaluator
-from archplace.search.explore import SOLVER_LIMIT_S, Exploration, references_s
+from archplace.search.explore import SOLVER_LIMIT_S, Exchange, Exploration, references_s
 from archplace.search.journal import StoreJournal
 from archplace.search.outcome import Evaluated, Outcome, Progress
 from archplace.search.runfile import Run
@@ -68,12 +70,13 @@ class RunSearch:
         self._outcome: Outcome | None = None
 
     @classmethod
-    def start(cls, job: Run, folder: Path) -> Self:
-        """Open or make the store in ``folder`` and enumerate the space.
+    def start(cls, job: Run, folder: Path, *, meta: Mapping[str, object] | None = None) -> Self:
+        """Open or make the store in ``folder`` and enumerate the space; ``meta`` is kept with a new store.
 
         Raises :class:`StoreError` for a folder of other inputs or in use, :class:`InfeasibleError` for an empty space.
         """
-        store = Store.create(folder, digest=job.digest, meta={"name": job.name, "run": _RUN.dump_json(job).decode()})
+        described = {"name": job.name, "run": _RUN.dump_json(job).decode(), **(meta or {})}
+        store = Store.create(folder, digest=job.digest, meta=described)
         try:
             return cls(job, store, job.space.enumerate(), _stored_schedules(store))
         except BaseException:
@@ -125,25 +128,33 @@ class RunSearch:
         *,
         jobs: int | None = None,
         make_engine: MakeEngine | None = None,
+        members: NDArray[np.bool_] | None = None,
+        exchange: Exchange | None = None,
     ) -> Outcome:
         """Explore until every architecture has its fate, storing what is found as it comes.
 
         A run that was interrupted goes on with what it has stored, one that was finished is read back.
         ``jobs`` processes of this machine solve schedules (None: as many as there are processors), unless
-        ``make_engine`` gives an engine that does all the work.
+        ``make_engine`` gives an engine that does all the work. ``members`` and ``exchange`` as for
+        :class:`Exploration`, for a run that is shared out.
         """
         known = self.store.outcome(self._stored_references_s)
         if known is not None:
             self._outcome = known
             return known
         if len(self.job.workloads) > 1:
-            self.evaluator = evaluator_of(
-                self.job, self.architectures, self._references_s(on_progress, jobs, make_engine)
-            )
+            references = self.references_s(on_progress, jobs=jobs, make_engine=make_engine)
+            self.evaluator = evaluator_of(self.job, self.architectures, references)
         journal = StoreJournal(self.store, self.cache, on_progress)
         engine = make_engine(self.job, self.evaluator, self.cache) if make_engine is not None else None
         exploration = Exploration(
-            self.evaluator, engine=engine, cache=self.cache, jobs=jobs, tolerance=self.job.tolerance
+            self.evaluator,
+            engine=engine,
+            cache=self.cache,
+            jobs=jobs,
+            tolerance=self.job.tolerance,
+            members=members,
+            exchange=exchange,
         )
         self._outcome = exploration.run(journal)
         self.store.finish(self._outcome, progress=journal.last(exploration.progress()))
@@ -155,9 +166,14 @@ class RunSearch:
         known = self.store.text("references_s")
         return tuple(known) if isinstance(known, list) else ()
 
-    def _references_s(
-        self, on_progress: Callable[[Progress], None], jobs: int | None, make_engine: MakeEngine | None
+    def references_s(
+        self,
+        on_progress: Callable[[Progress], None],
+        *,
+        jobs: int | None = None,
+        make_engine: MakeEngine | None = None,
     ) -> tuple[float, ...]:
+        """Return what throughputs of several workloads are relative to, found in the whole space and stored."""
         if known := self._stored_references_s:
             return known
 
