@@ -107,7 +107,7 @@ def explored_card(contents: Contents) -> Html:
         (
             "pruned by their bound",
             counts.pruned,
-            "not evaluated: a design on the front beats even the best that bounds allow; the store says which",
+            "not evaluated: a design on the front beats even the best that bounds allow; show DIR ID says which",
         ),
         *((f"– by {name}", number_, _BOUND_WORDS[name]) for name, number_ in counts.pruned_by.items()),
         ("infeasible", counts.infeasible, "no placement fits, or over a budget of the run"),

@@ -99,14 +99,14 @@ class WhyPlot:
                 best[bar.workload] = min(value, best.get(bar.workload, value))
         return tuple(value / best.get(bar.workload, 1.0) for bar, value in zip(self.bars, values, strict=True))
 
-    @property
-    def limit(self) -> float:
-        """Where the axis of time ends: one very slow design must not make the others' bars invisible.
 
-        At the longest bar that is at most ten times the shortest, unless all are.
-        """
-        shortest = min(self.step_lengths)
-        return max(length for length in self.step_lengths if length <= _COMPARABLE * shortest)
+def limit_of(lengths: Sequence[float]) -> float:
+    """Return where an axis of bars ends: one very slow design must not make the others' bars invisible.
+
+    At the longest bar that is at most ten times the shortest, unless all are. Bars of no length do not count.
+    """
+    shortest = min((length for length in lengths if length > 0), default=0.0)
+    return max((length for length in lengths if length <= _COMPARABLE * shortest), default=0.0)
 
 
 def labelled_points(picks: Sequence[Pick], baseline: PointView | None) -> list[tuple[str, PointView]]:
@@ -173,17 +173,22 @@ def draw_step(data: WhyPlot) -> go.Figure:
         margin={"l": 10, "r": 20, "t": 10, "b": 130},
         legend=LEGEND,
     )
-    limit = data.limit
     title = "step time, times the workload's fastest here" if data.relative else "seconds per step"
-    figure.update_xaxes(**AXIS, title_text=title, range=[0, 1.05 * limit], row=1, col=1)
-    for label, bar, length in zip(labels, data.bars, data.step_lengths, strict=True):
-        if length > limit:
-            text = f"{seconds(bar.step_s)} ▸"
-            style = {"showarrow": False, "xanchor": "right", "bgcolor": "#FFFFFF", "font": {"color": BLACK}}
-            figure.add_annotation(x=1.04 * limit, y=label, xref="x", yref="y", text=text, **style)
+    _cut(figure, labels, data.step_lengths, [seconds(bar.step_s) for bar in data.bars])
+    figure.update_xaxes(title_text=title, row=1, col=1)
     figure.update_xaxes(**AXIS, title_text="% of the step", range=[0, 100], row=1, col=2)
     figure.update_yaxes(autorange="reversed", automargin=True, ticks="", showgrid=False)
     return figure
+
+
+def _cut(figure: go.Figure, labels: Sequence[str], lengths: Sequence[float], texts: Sequence[str]) -> None:
+    """End the left axis at :func:`limit_of` the bars, and write beside those that go on how long they are."""
+    limit = limit_of(lengths)
+    figure.update_xaxes(**AXIS, range=[0, 1.05 * limit], row=1, col=1)
+    for label, length, text in zip(labels, lengths, texts, strict=True):
+        if length > limit:
+            style = {"showarrow": False, "xanchor": "right", "bgcolor": "#FFFFFF", "font": {"color": BLACK}}
+            figure.add_annotation(x=1.04 * limit, y=label, xref="x", yref="y", text=f"{text} ▸", **style)
 
 
 def draw_energy(data: WhyPlot) -> go.Figure:
@@ -219,7 +224,8 @@ def draw_energy(data: WhyPlot) -> go.Figure:
         legend=LEGEND,
     )
     title = "energy, times the workload's least here" if data.relative else "joules per sample, all accelerators"
-    figure.update_xaxes(**AXIS, rangemode="tozero", title_text=title, row=1, col=1)
+    _cut(figure, labels, [length for *_, length in known], [f"{number(sum(joules))} J" for _, joules, _ in known])
+    figure.update_xaxes(title_text=title, row=1, col=1)
     figure.update_xaxes(**AXIS, title_text="% of the energy", range=[0, 100], row=1, col=2)
     figure.update_yaxes(autorange="reversed", automargin=True, ticks="", showgrid=False)
     return figure

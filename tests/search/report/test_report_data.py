@@ -30,7 +30,7 @@ from archplace.search.report.health import Level
 from archplace.search.report.picks import by_point
 from archplace.search.report.schedule_plot import _gantt, draw_schedule, prepare_schedule
 from archplace.search.report.summary import group_architectures, group_reasons
-from archplace.search.report.why_plot import draw_memory, draw_step, labelled_points, prepare_why
+from archplace.search.report.why_plot import draw_energy, draw_memory, draw_step, labelled_points, limit_of, prepare_why
 from archplace.search.report.write import write_report
 from archplace.search.tables import fate_row, point_views
 
@@ -242,8 +242,11 @@ def test_a_very_slow_design_does_not_hide_the_others_bars() -> None:
     data = prepare_why(labelled_points(contents.picks, contents.baseline))
     assert max(bar.step_s for bar in data.bars) == pytest.approx(10240)
     # Of the others the slowest is design 1, with 36 samples/s.
-    assert data.limit == pytest.approx(1024 / 36)
+    assert limit_of(data.step_lengths) == pytest.approx(1024 / 36)
     assert [note.text for note in draw_step(data).layout.annotations] == ["10,240 s ▸"]
+    # So it is with energy: hosts and static power alone take hundreds of times as much.
+    (note,) = draw_energy(data).layout.annotations
+    assert note.text.endswith(" J ▸")
 
 
 def test_memory_is_that_of_the_fullest_stage_against_its_capacity() -> None:
