@@ -246,7 +246,13 @@ def table_card(contents: Contents) -> Html:
     shared = [(heading(column), cell(column, rows[0][column])) for column in same]
     whole = element(
         "table",
-        element("caption", f"Designs on the front, in the order of {in_words(contents.result.outcome.objectives)}"),
+        element(
+            "caption",
+            f"Designs on the front, in the order of {in_words(contents.result.outcome.objectives)}",
+            "; throughput, energy and cost are geometric means over the workloads, unless a heading names one"
+            if len(contents.result.run.workloads) > 1
+            else "",
+        ),
         element("thead", element("tr", head)),
         element("tbody", body),
     )

@@ -16,6 +16,11 @@ def design_document(point: PointView, baseline: PointView | None) -> Row:
         by = point.dominated_by
         document["fate"] = point.fate.name.lower()
         document["dominated_by"] = by.id if by is not None else None
+        document["other_designs"] = [
+            other.id
+            for other in result.outcome.records[point.point.architecture].points
+            if other.number != point.point.number
+        ]
     if slack := point.slack():
         document["budgets"] = slack
     document["architecture"] = point.architecture()

@@ -37,8 +37,13 @@ def design_text(document: Mapping[str, object]) -> str:
         title += f": {fate}"
         if document["dominated_by"] is not None:
             title += f" by design {document['dominated_by']}"
-    lines = [title, ""]
+    workloads = document["workloads"]
+    assert isinstance(workloads, Sequence)
+    lines = [title, *(["throughput, energy and cost are geometric means"] if len(workloads) > 1 else []), ""]
     lines += _pairs((heading(key), cell(key, document[key])) for key in document if key in FIGURES)
+    several = document.get("other_designs")
+    if isinstance(several, Sequence) and several:
+        lines += ["", f"Other designs on this architecture: {', '.join(map(str, several))}"]
     more = document["difference_to_baseline"]
     if isinstance(more, Mapping):
         lines += ["", f"Compared with {more['baseline']}"]
@@ -49,8 +54,6 @@ def design_text(document: Mapping[str, object]) -> str:
     architecture = document["architecture"]
     assert isinstance(architecture, Mapping)
     lines += ["", "Architecture", *_pairs((heading(key), cell(key, value)) for key, value in architecture.items())]
-    workloads = document["workloads"]
-    assert isinstance(workloads, Sequence)
     for workload in workloads:
         lines += ["", *_workload(workload)]
     return "\n".join(lines)
@@ -61,10 +64,10 @@ def fate_text(row: Mapping[str, object]) -> str:
     fate, by = row["fate"], row["dominated_by"]
     lines = [f"design {row['id']}: {fate}", ""]
     if fate == "pruned":
-        limits = " and ".join(_limits(row))
+        *some, last = _limits(row)
+        limits = f"{', '.join(some)} or {last}" if some else last
         lines.append(
-            f"Not evaluated: no placement can give it {limits}, and design {by} has at least that and is no worse in "
-            "anything else."
+            f"Not evaluated: no placement can give it {limits}, and design {by} is at least as good in every objective."
             if by is not None
             else f"Not evaluated: no placement can give it {limits}, which is within the gap that this run may leave."
         )

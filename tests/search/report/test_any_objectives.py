@@ -14,13 +14,14 @@ from report_helpers import AREAS, a_baseline, a_result, a_run, a_workload, evalu
 
 from archplace.cli import main
 from archplace.search.objectives import Objective, Objectives
-from archplace.search.outcome import Fate
+from archplace.search.outcome import Fate, Record
 from archplace.search.points import point_views
-from archplace.search.report import Contents, picks, write_report
+from archplace.search.report import Contents, design_document, picks, write_report
 from archplace.search.report._format import number
 from archplace.search.report.front_plot import draw_front, prepare_front
 from archplace.search.report.many_plot import Line, ManyPlot, draw_matrix, draw_parallel, prepare_many
 from archplace.search.report.objectives import axes, axis, plane, spans_decades
+from archplace.search.report.text import design_text
 from archplace.search.report.why_plot import draw_energy, draw_step, labelled_points, prepare_why
 from archplace.search.run import RunResult
 from archplace.search.tables import front_rows
@@ -322,7 +323,21 @@ def test_the_bounds_of_a_pruned_architecture_are_told_in_words(
     assert main(["show", str(tmp_path), str(pruned[0])]) == 0
     text = capsys.readouterr().out
     assert "no placement can give it more than" in text
-    assert "J/sample, and design" in text
+    assert " samples/s or less than " in text
+    assert " J/sample, and design " in text
+
+
+def test_an_architecture_s_designs_name_each_other() -> None:
+    result = by_hand(((9.0, 400.0), (5.0, 500.0)), "energy", "area")
+    first, second = result.outcome.points
+    pair = (replace(second, architecture=0, number=0), replace(first, number=1))
+    result.outcome.records.clear()
+    result.outcome.records[0] = Record(architecture=0, points=pair)
+    result.outcome.set_front(list(pair))
+    documents = {view.id: design_document(view, None) for view in point_views(result)}
+    assert {key: one["other_designs"] for key, one in documents.items()} == {0: ["0.1"], "0.1": [0]}
+    assert "Other designs on this architecture: 0.1" in design_text(documents[0])
+    assert design_text(documents["0.1"]).startswith("design 0.1: on the front")
 
 
 def test_the_order_of_the_front_is_that_of_its_first_objective() -> None:
