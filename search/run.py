@@ -242,8 +242,19 @@ def resume_command(store: Store) -> str:
     return f"archplace search {store.meta().get('name', 'RUN')}.yaml --out {shlex.quote(str(store.folder))}"
 
 
+def refuse_shard(store: Store) -> None:
+    """Raise :class:`StoreError` for the store of a share of a run, which is not to be taken for the whole."""
+    match store.meta().get("shard"):
+        case [int(number), int(count)]:
+            raise StoreError(
+                f"{store.folder}: shard {number} of {count} of a run; put them together with: "
+                f"archplace merge {shlex.quote(str(store.folder.parent))}"
+            )
+
+
 def stored_run(store: Store) -> tuple[Run, Outcome]:
     """Return the run and its outcome from an open store. Raises :class:`StoreError` when it is not finished."""
+    refuse_shard(store)
     job = read_job(store)
     references = store.text("references_s")
     outcome = store.outcome(references if isinstance(references, list) else ())
@@ -260,6 +271,7 @@ def stored_run(store: Store) -> tuple[Run, Outcome]:
 def open_result(folder: Path) -> RunResult:
     """Read a run back, an unfinished one as far as it got. Raises :class:`StoreError` when there is none."""
     with Store.open(folder) as store:
+        refuse_shard(store)
         partial = not store.finished
         cache = _stored_schedules(store)
         if partial:

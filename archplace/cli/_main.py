@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "report": "write the report of a run as HTML, CSV and JSON",
     "show": "print one design point of a run, or list them",
     "certify": "check a finished run again from its inputs: bounds, points, dominance, counts",
+    "merge": "put the shards of a run together to one run",
     "validate": "check YAML files and say everything that is wrong with them",
     "schedule": "schedule operator graphs on tensor and vector units, to proven optimality",
     "place": "place layer chains on pipeline stages, to proven optimality",

@@ -15,6 +15,7 @@ from archplace.cli._engine import add_engine, engine_of
 from archplace.cli._output import add_format, print_rows
 from archplace.cli._progress import ProgressLine
 from archplace.cli._resume import command_line
+from archplace.cli._shard import add_shard, search_shard
 from archplace.search.outcome import Fate
 from archplace.search.run import RunSearch
 from archplace.search.runfile import Run, load_run
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=int, metavar="N", help="processes that solve schedules (default: all processors)"
     )
     add_engine(parser)
+    add_shard(parser)
     add_format(parser)
     parser.set_defaults(parser=parser)
 
@@ -68,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _search(job: Run, arguments: argparse.Namespace, line: ProgressLine, resume: str, started: float) -> int:
     make_engine = engine_of(arguments, line.say)
+    if arguments.shard is not None:
+        return search_shard(job, arguments, line, resume, make_engine)
     with RunSearch.start(job, arguments.out) as search:
         line.say(f"{search.describe()} ({time.monotonic() - started:.1f} s)")
         search.note_command(resume)
