@@ -108,8 +108,9 @@ def objectives_card(contents: Contents) -> Html | None:
         return None
     title = "All objectives"
     how = (
-        "In the lines each design crosses every objective's axis, the best value on top: lines that cross between two "
-        "axes show objectives that trade against each other. The panels show each pair; a click chooses a design."
+        "In the lines each design crosses every objective's axis, the best on top; a baseline beyond the front is "
+        "just outside. Lines that cross between two axes show objectives that trade against each other. The panels "
+        "show each pair; a click chooses a design."
     )
     if not contents.front:
         return card("objectives", title, how, empty("The front is empty: see the answer above."))

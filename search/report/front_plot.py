@@ -38,7 +38,7 @@ _DIGITS = 5
 _FROM_ZERO_SHARE = 0.5
 """Smallest value as a share of the largest below which a linear axis starts at zero."""
 _NEAR_SHARE = 0.25
-"""Distance of two labels, as a share of all labels' extent, below which they could meet."""
+"""Distance of two labels, as a share of what is drawn, below which they could meet."""
 _DEPTH, _DEPTH_STEP = 34, 22
 """Pixels from a point to its label, and from label to label where they are near each other."""
 
@@ -305,7 +305,9 @@ def _labels(data: FrontPlot) -> list[Mapping[str, object]]:
     sideways, upright = (-1 if data.across.maximise else 1), (1 if data.up.maximise else -1)
     ordered = sorted(data.marks, key=lambda mark: mark.x, reverse=not data.across.maximise)
     places = [float(np.log10(mark.x)) if data.log_x else mark.x for mark in ordered]
-    near = _NEAR_SHARE * (max(places, default=0.0) - min(places, default=0.0))
+    shown = [x for points in (data.front, data.others, data.dominated, data.baseline) for x in points.x]
+    extent = [float(np.log10(x)) if data.log_x else x for x in shown]
+    near = _NEAR_SHARE * (max(extent, default=0.0) - min(extent, default=0.0))
     labels: list[Mapping[str, object]] = []
     depth = _DEPTH
     for i, (mark, x) in enumerate(zip(ordered, places, strict=True)):

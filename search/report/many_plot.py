@@ -34,6 +34,8 @@ _PICK_COLOURS = (VERMILLION, GREEN, PURPLE, ORANGE, BLACK, SKY)
 _DASHES = ("solid", "dash", "dot")
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _PANEL = 190
+_BEYOND = 0.08
+"""Share of an upright axis beyond its ends that a baseline may reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class ManyPlot:
 
     axes: tuple[Axis, ...]
     log: tuple[bool, ...]
-    """By axis: logarithmic where the values span more than two decades."""
+    """By axis: logarithmic where the front's values span more than two decades."""
     front: tuple[Line, ...]
     """At most :data:`MOST_DRAWN` designs of the front that are no picks, evenly taken in its order."""
     n_front: int
@@ -64,12 +66,16 @@ class ManyPlot:
     """By pair of axes which designs are on the front of these two alone."""
 
     def share(self, axis: int, value: float) -> float:
-        """Return where a value lies between the worst (0) and the best (1) of all designs on an axis."""
+        """Return where a value lies between the worst (0) and the best (1) of the front on an axis.
+
+        A baseline may lie beyond: a little of that is kept, so that one far away does not squeeze the front.
+        """
         low, high = self._ends(axis)
         if self.log[axis]:
             value, low, high = float(np.log10(value)), float(np.log10(low)), float(np.log10(high))
         part = 0.5 if high == low else (value - low) / (high - low)
-        return part if self.axes[axis].maximise else 1 - part
+        share = part if self.axes[axis].maximise else 1 - part
+        return min(max(share, -_BEYOND), 1 + _BEYOND)
 
     def at(self, axis: int, share: float) -> float:
         """Return the value at a share, the inverse of :meth:`share`."""
@@ -80,13 +86,8 @@ class ManyPlot:
         return low + part * (high - low)
 
     def _ends(self, axis: int) -> tuple[float, float]:
-        values = [line.values[axis] for line in self.lines]
+        values = [line.values[axis] for line in (*self.front, *self.picks)]
         return min(values), max(values)
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """All designs."""
-        return (*self.front, *self.picks, *([self.baseline] if self.baseline is not None else []))
 
 
 def prepare_many(
@@ -113,7 +114,7 @@ def prepare_many(
         for i in range(len(shown))
         for j in range(i)
     }
-    everything = [one.values for one in (*drawn, *marked, *([star] if star is not None else []))]
+    everything = [one.values for one in (*drawn, *marked)]
     return ManyPlot(
         axes=shown,
         log=tuple(spans_decades([one[i] for one in everything]) for i in range(len(shown))),
@@ -257,7 +258,7 @@ def draw_parallel(data: ManyPlot) -> go.Figure:
     figure.update_layout(
         **LAYOUT,
         height=470,
-        margin={"l": 60, "r": 60, "t": 46, "b": 110},
+        margin={"l": 60, "r": 60, "t": 40, "b": 110},
         hovermode="closest",
         legend=LEGEND,
         shapes=[
@@ -267,7 +268,7 @@ def draw_parallel(data: ManyPlot) -> go.Figure:
         annotations=[note for i in range(count) for note in _scale(data, i)],
     )
     figure.update_xaxes(visible=False, range=[-0.3, count - 0.7])
-    figure.update_yaxes(visible=False, range=[-0.06, 1.04])
+    figure.update_yaxes(visible=False, range=[-0.1, 1.1])
     return figure
 
 
@@ -278,7 +279,7 @@ def _scale(data: ManyPlot, axis: int) -> list[dict[str, object]]:
         {
             "x": axis,
             "y": 1.0,
-            "yshift": 26,
+            "yshift": 38,
             "text": plain(f"{name}{', log' if data.log[axis] else ''}"),
             "showarrow": False,
             "font": {"size": 13},

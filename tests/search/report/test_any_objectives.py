@@ -111,7 +111,7 @@ def test_upright_axes_have_the_best_on_top_and_read_back_what_they_show(values: 
         on_pair={},
     )
     for i, one in enumerate(shown):
-        column = [line.values[i] for line in plot.lines]
+        column = [line.values[i] for line in plot.front]
         best = max(column) if one.maximise else min(column)
         value = data.draw(st.sampled_from(column))
         assert -1e-9 <= plot.share(i, value) <= 1 + 1e-9
@@ -359,5 +359,7 @@ def test_a_baseline_of_other_objectives_is_at_its_place_in_all_figures() -> None
     data = prepare_many(contents.result, contents.front, contents.baseline, contents.picks)
     assert data.baseline is not None
     assert data.baseline.values == (40.0, 4.5, 250.0)
+    # 4.5 J beat the front's best 5 J: just beyond the top, whatever the distance.
+    assert 1 < data.share(1, 4.5) == data.share(1, 0.001) < 1.1
     plot = prepare_front(contents.result, contents.front, contents.baseline, contents.picks)
     assert (plot.baseline.x, plot.baseline.y) == ((250.0,), (40.0,))
