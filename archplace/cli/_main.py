@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "show": "print one design point of a run, or list them",
     "certify": "check a finished run again from its inputs: bounds, points, dominance, counts",
     "merge": "put the shards of a run together to one run",
+    "farm": "print scripts that search on a cluster with Slurm or LSF",
     "validate": "check YAML files and say everything that is wrong with them",
     "schedule": "schedule operator graphs on tensor and vector units, to proven optimality",
     "place": "place layer chains on pipeline stages, to proven optimality",
