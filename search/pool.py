@@ -1,14 +1,14 @@
 """Solve many schedules at once, on the processes of this machine."""
 
+import contextlib
 import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from multiprocessing import get_context
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
 
@@ -31,7 +31,7 @@ class SchedulePool:
         self.cache = cache
         self._jobs = jobs or os.cpu_count() or 1
         self._executor: ProcessPoolExecutor | None = None
-        self._stop: Event | None = None
+        self._lifeline: tuple[Connection, Connection] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -40,10 +40,11 @@ class SchedulePool:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._executor is not None:
-            if kind is not None and self._stop is not None:
+            if kind is not None:
                 # What they work on is not wanted any more.
-                self._stop.set()
+                self._cut_lifeline()
             self._executor.shutdown(wait=kind is None, cancel_futures=True)
+        self._cut_lifeline()
 
     def fill(self, problems: Sequence[ScheduleProblem]) -> None:
         """Solve those of ``problems`` that the cache does not know; equal ones once."""
@@ -68,38 +69,45 @@ class SchedulePool:
                 for (key, _), schedule in zip(share, schedules, strict=True):
                     self.cache.keep(key, schedule)
         except BrokenProcessPool:
+            self._cut_lifeline()
             self._executor, self._jobs = None, 1
             self.cache.solve_many(list(new.values()))
 
     def _started(self) -> ProcessPoolExecutor:
         if self._executor is None:
             context = get_context("spawn")
-            self._stop = context.Event()
+            self._lifeline = context.Pipe(duplex=False)
             self._executor = ProcessPoolExecutor(
-                self._jobs, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(), self._stop)
+                self._jobs, mp_context=context, initializer=_hold_lifeline, initargs=self._lifeline[:1]
             )
         return self._executor
 
+    def _cut_lifeline(self) -> None:
+        for end in self._lifeline or ():
+            end.close()
+        self._lifeline = None
 
-@contextmanager
+
+@contextlib.contextmanager
 def _no_interrupts_inherited() -> Iterator[None]:
-    """Start processes that Ctrl-C does not reach: a terminal sends it to all, and one of them is to answer it.
+    """Start processes that Ctrl-C and requests to end do not reach: all of a group get them, and one is to answer.
 
-    It reaches this process when the processes have been started.
+    That one is this process, which they reach when all processes have been started: one that is half started would
+    wait for ever.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with_parent(parent: int, stop: Event) -> None:
-    """Watch the process that started this one: when it stops or is killed, its workers must not stay behind."""
+def _hold_lifeline(end: Connection) -> None:
+    """End when the process that started this one lets go of the other end of the pipe, or dies in whatever way."""
 
     def watch() -> None:
-        while os.getppid() == parent and not stop.wait(1.0):
-            pass
+        with contextlib.suppress(EOFError, OSError):
+            end.recv_bytes()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

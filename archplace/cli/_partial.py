@@ -3,15 +3,21 @@
 import sys
 from pathlib import Path
 
-from archplace.search.run import RunResult
+from archplace.search.run import RunResult, resume_command
+from archplace.search.store import Store
+from archplace.search.store_lock import is_locked
 
 
 def warn_partial(result: RunResult, folder: Path) -> None:
-    """Warn on stderr, with the command that goes on."""
+    """Warn on stderr, with the command that goes on, or that watches where a process is at it."""
     evaluated, total = len(result.outcome.records), len(result.architectures)
+    if is_locked(folder):
+        advice = f"Watch it with: archplace status {folder} --watch"
+    else:
+        with Store.open(folder) as store:
+            advice = f"Go on with: {resume_command(store)}"
     print(
         f"archplace: warning: {folder}: the run is not finished: {evaluated:,} of {total:,} architectures have been "
-        "evaluated so far, and others may be better. Go on with: archplace search "
-        f"{result.run.name}.yaml --out {folder}",
+        f"evaluated so far, and others may be better. {advice}",
         file=sys.stderr,
     )

@@ -127,7 +127,8 @@ def status_text(status: Status) -> str:
         if status.unproven:
             lines["evaluated"] += f"; {status.unproven:,} with schedules to close"
     if status.architectures_per_s is not None:
-        lines["elapsed"] = f"{duration_text(status.elapsed_s)}, {status.architectures_per_s:,.0f} architectures/s"
+        rate = f", {status.architectures_per_s:,.0f} architectures/s" if status.done else ""
+        lines["elapsed"] = f"{duration_text(status.elapsed_s)}{rate}"
     if status.remaining_s is not None:
         lines["remaining"] = f"about {duration_text(status.remaining_s)} to the end of this phase"
     if status.noted_s_ago is not None and status.state is State.RUNNING:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -60,6 +61,11 @@ run:
   budgets: {area: 700 mm2}
 """
 
+MANY = SMALL.replace("[1, 2]", "[1, 2, 4]").replace(
+    "microbatch: [2], recompute: [false]", "microbatch: [1, 2], recompute: [false, true]"
+)
+"""With so many schedules to solve that several processes do."""
+
 PORTFOLIO = """\
 run:
   workloads: [bert-large, opt-350m]
@@ -105,14 +111,31 @@ def count(folder, table, where="1 = 1"):
         connection.close()
 
 
-def living(group):
-    """Return the processes of a process group that have not ended."""
+def n_steps(folder):
+    """Return how many steps of a run are stored; 0 where there is no store yet."""
+    if not (folder / FILE).exists() or not count(folder, "sqlite_master", "name = 'meta'"):
+        return 0
+    return count(folder, "bounds") + count(folder, "records")
+
+
+def living(group, *, called=""):
+    """Return the processes of a process group that have not ended, and whose command holds ``called``."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, number = path.read_text().rpartition(")")[2].split()[:3]
-            if int(number) == group and state != "Z":
-                found.append(path.parent.name)
+    if Path("/proc/self/stat").exists():
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                state, _, number = (path / "stat").read_text().rpartition(")")[2].split()[:3]
+                command = (path / "cmdline").read_bytes().decode(errors="replace")
+                if int(number) == group and state != "Z" and called in command:
+                    found.append(int(path.name))
+        return found
+    lines = subprocess.run(
+        ["ps", "-A", "-o", "pid=,pgid=,stat=,command="], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    for line in lines:
+        number, own_group, state, command = line.split(None, 3)
+        if int(own_group) == group and "Z" not in state and called in command:
+            found.append(int(number))
     return found
 
 

@@ -12,12 +12,14 @@ from itertools import pairwise
 
 import pytest
 from survival_helpers import (
+    MANY,
     PORTFOLIO,
     SMALL,
     TABLES,
     count,
     in_child,
     living,
+    n_steps,
     rows,
     search,
     search_and_die,
@@ -109,18 +111,17 @@ def same(one, other):
 
 def test_killed_at_random_moments_the_run_ends_the_same(whole, tmp_path):
     out = tmp_path / "out"
-    moments = random.Random(3)
-    stored = 0
-    for _ in range(4):
+    numbers = random.Random(3)
+    # Not by the clock, which would kill a slow machine's runs early and a fast one's never.
+    steps = sorted(numbers.sample(range(n_steps(whole.out)), 4))
+    for step in steps:
         process = start(whole.run, out)
-        try:
-            process.communicate(timeout=moments.uniform(0.35, 0.8) * whole.seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-        if (out / FILE).exists() and count(out, "sqlite_master"):
-            assert count(out, "records") >= stored
-            stored = count(out, "records")
+        while n_steps(out) < step and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(numbers.uniform(0, 0.2))
+        process.kill()
+        process.communicate()
+        assert n_steps(out) >= step
     before, records = rows(out, with_rowid=True), count(out, "records", "scope = ''")
     assert not before["outcome"]
     process = start(whole.run, out)
@@ -220,17 +221,15 @@ def test_a_full_disk_is_told_with_what_to_do(small, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_with_processes_at_work_it_says_how_to_go_on(whole, tmp_path, number):
-    out = tmp_path / "a folder"
-    process = start(whole.run, out, "--effort", "normal", "--format", "json")
-    for line in process.stderr:
-        if "schedules to close" in line:
-            break
+def test_interrupted_with_processes_at_work_it_says_how_to_go_on(tmp_path, number):
+    run, out = write_run(tmp_path, MANY), tmp_path / "a folder"
+    process = start(run, out, "--effort", "normal", "--format", "json")
+    assert workers(process)
     # A terminal sends Ctrl-C to the whole group, the processes that solve schedules included.
     os.killpg(process.pid, number)
     printed, error = process.communicate(timeout=30)
     assert process.returncode == 130, error
-    assert f"archplace search {whole.run} --out '{out}' --effort normal --jobs 2 --format json" in error
+    assert f"archplace search {run} --out '{out}' --effort normal --jobs 2 --format json" in error
     assert "Traceback" not in error
     assert printed == ""
     wait_for_the_end(process.pid)
@@ -241,6 +240,17 @@ def test_interrupted_with_processes_at_work_it_says_how_to_go_on(whole, tmp_path
     assert status.resume.endswith("--jobs 2 --format json")
 
 
+def workers(process):
+    """Return the processes that solve schedules, as soon as there are any."""
+    limit = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < limit:
+        if found := living(process.pid, called="spawn_main"):
+            return found
+        time.sleep(0.02)
+    process.kill()
+    pytest.fail("no process has been started to solve schedules")
+
+
 def wait_for_the_end(group, seconds=10):
     limit = time.monotonic() + seconds
     while time.monotonic() < limit and living(group):
@@ -248,14 +258,24 @@ def wait_for_the_end(group, seconds=10):
     assert living(group) == []
 
 
-def test_killed_with_processes_at_work_none_stays_behind(whole, tmp_path):
-    process = start(whole.run, tmp_path / "out")
-    for line in process.stderr:
-        if "schedules to close" in line:
-            break
+def test_killed_with_processes_at_work_none_stays_behind(tmp_path):
+    process = start(write_run(tmp_path, MANY), tmp_path / "out")
+    assert workers(process)
     process.kill()
     process.communicate(timeout=30)
     wait_for_the_end(process.pid)
+
+
+def test_killed_workers_cost_their_work_not_the_run(tmp_path):
+    run, out = write_run(tmp_path, MANY, counts="[2, 4, 8]"), tmp_path / "out"
+    process = start(run, out)
+    for number in workers(process):
+        os.kill(number, signal.SIGKILL)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    assert "Traceback" not in error
+    assert in_child(search, run, tmp_path / "alone") == 0
+    assert same(out, tmp_path / "alone")
 
 
 def test_an_uninterrupted_run_is_quiet_and_done(whole):
