@@ -134,12 +134,15 @@ def _bounds(evaluator: Evaluator, outcome: Outcome) -> tuple[FloatArray, NDArray
     bounds = np.zeros((count, len(evaluator.objectives)))
     refused = np.zeros(count, dtype=np.bool_)
     for kind in Bound:
-        wanted = np.flatnonzero(outcome.bound_kind >= kind) if kind is not Bound.WORK else np.arange(count)
-        for start in range(0, len(wanted), BLOCK):
-            some = wanted[start : start + BLOCK]
+        wanted = np.flatnonzero(outcome.bound_kind == kind)
+        if kind is Bound.GROUP and len(wanted) and evaluator.groups is None:
+            continue  # no such bound: what claims to have it keeps the bound 0, which nothing dominates
+        step = len(wanted) if kind is Bound.GROUP else BLOCK
+        for start in range(0, len(wanted), max(step, 1)):
+            some = wanted[start : start + step]
             block = evaluator.bounds(some, kind)
-            bounds[some] = np.maximum(bounds[some], block.values)
-            refused[some] |= block.code >= 0
+            bounds[some] = block.values
+            refused[some] = block.code >= 0
     return bounds, refused
 
 

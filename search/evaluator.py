@@ -1,10 +1,11 @@
-"""Bounds and exact evaluation of architectures for all workloads of a run: what an exploration asks for, block by block.
+"""Bounds and exact evaluation of architectures for all workloads of a run: what an exploration asks for.
 
 An evaluator decides nothing and remembers nothing that matters: the same question has the same answer in any process.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from archplace.arch_configs.technology import Technology
 from archplace.costmodel import Pricer
 from archplace.costmodel.energy import peak_power_w
 from archplace.search.figures import Figures
+from archplace.search.groups import Groups
 from archplace.search.objectives import Objective, Objectives, geometric_mean
 from archplace.search.outcome import NO_OPTION, Bound, Evaluated, Reasons, Record
 from archplace.search.schedule import ScheduleCache, ScheduleProblem
@@ -73,8 +75,9 @@ class Evaluator:
             count = 2
         if Objective.COST in objectives or choices.max_usd_per_sample is not None:
             count = 3
+        self._figures = count
         figures = Figures.of_space(self.architectures, self.technology, accelerators=choices.accelerators, count=count)
-        # The HBM capacity is the chip's: it is one for all workloads. Where it costs nothing, the largest chosen serves.
+        # The HBM capacity is the chip's, one for all workloads. Where it costs nothing, the largest chosen serves all.
         self._same_hbm = len(self.workloads) > 1 and count > 2 and choices.hbm_bytes is not None
         self.searches = [
             WorkloadSearch(
@@ -128,20 +131,58 @@ class Evaluator:
         """Return a table of reasons in which none is given."""
         return Reasons.none(len(self.architectures), self.reason_texts)
 
+    @cached_property
+    def groups(self) -> Groups | None:
+        """Groups of similar architectures, where bounds of groups are worth it and hold for every objective.
+
+        More of everything costs no seconds, but it may cost energy.
+        """
+        return Groups.of_space(self.architectures) if self._figures == 1 else None
+
+    @property
+    def first_bound(self) -> Bound:
+        """The cheapest bound there is for all architectures."""
+        return Bound.WORK if self.groups is None else Bound.GROUP
+
     def bounds(self, indices: Indices | slice, kind: Bound) -> BoundBlock:
-        """Return lower bounds of the architectures at ``indices``. Memory grows with their number times the options."""
+        """Return lower bounds of the architectures at ``indices``. Memory grows with their number times the options.
+
+        For bounds of groups it is the number of groups that counts.
+        """
+        if kind is Bound.GROUP:
+            return self._group_bounds(indices)
         archs = self.architectures.take(indices)
         pricer = Pricer(archs, self.cluster)
         options = tuple(
             (search.first_bounds if kind is Bound.WORK else search.bounds)(indices, archs, pricer)
             for search in self.searches
         )
-        return self._reduced(indices, archs, options, keep=kind is not Bound.WORK)
+        return self._reduced(archs, self.power_w[indices], options, keep=kind is Bound.SCHEDULE)
+
+    def _group_bounds(self, indices: Indices | slice) -> BoundBlock:
+        groups = self.groups
+        assert groups is not None, "this space has no groups"
+        numbers, of = np.unique(groups.of[indices], return_inverse=True)
+        best = groups.best.take(numbers)
+        pricer = Pricer(best, self.cluster)
+        options = tuple(search.on(groups.best).bounds(numbers, best, pricer) for search in self.searches)
+        archs, power_w = self.architectures.take(indices), self.power_w[indices]
+        # Area and power are each architecture's own.
+        return self._reduced(archs, power_w, options, of=of.reshape(-1), keep=False)
 
     def _reduced(
-        self, indices: Indices | slice, archs: Architectures, options: tuple[FloatArray, ...], *, keep: bool
+        self,
+        archs: Architectures,
+        power_w: FloatArray,
+        options: tuple[FloatArray, ...],
+        *,
+        of: NDArray[np.intp] | None = None,
+        keep: bool,
     ) -> BoundBlock:
-        """Return of each architecture the least figures of its options, as values of the objectives."""
+        """Return of each architecture the least figures of its options, as values of the objectives.
+
+        ``of`` says which columns of ``options`` are the architectures'; without it they are in the same order.
+        """
         code = np.full(len(archs), -1, dtype=np.int8)
         amount = np.zeros(len(archs))
 
@@ -150,7 +191,7 @@ class Evaluator:
             code[new] = reason
             amount[new] = number[new]
 
-        power_w, choices = self.power_w[indices], self.choices
+        choices = self.choices
         if choices.max_area_mm2 is not None:
             refuse(archs.area_mm2 > choices.max_area_mm2, 0, archs.area_mm2)
         if choices.max_power_w is not None:
@@ -158,14 +199,18 @@ class Evaluator:
         least = []
         for w, (search, figures) in enumerate(zip(self.searches, options, strict=True)):
             base = 2 + w * (_BUDGETS + 1)
+            within = search.within(figures)
             lowest = figures.min(axis=0, initial=np.inf)
+            best = np.where(within[..., None], figures, np.inf).min(axis=0, initial=np.inf)
+            possible = np.asarray(within.any(axis=0))
+            if of is not None:
+                lowest, best, possible = lowest[of], best[of], possible[of]
             refuse(~np.isfinite(lowest[:, 0]), base, amount)
             for f, limit in enumerate(search.limits.tolist()):
                 told = lowest[:, f] * (search.workload.global_batch if f == 0 else 1)
                 refuse(lowest[:, f] > limit, base + 1 + f, told)
-            within = search.within(figures)
-            refuse(~within.any(axis=0), base + _BUDGETS, amount)
-            least.append(np.where(within[..., None], figures, np.inf).min(axis=0, initial=np.inf))
+            refuse(~possible, base + _BUDGETS, amount)
+            least.append(best)
         values = self._values(np.stack(least), power_w, archs.area_mm2)
         values[code >= 0] = np.inf
         return BoundBlock(values=values, code=code, amount=amount, options=options if keep else ())

@@ -36,7 +36,7 @@ REFINED_AT_ONCE = 32
 skipped."""
 
 SEED_ROUNDS = 2
-"""Rounds of evaluation by the first bounds alone, so that the dearer bounds need not be computed for what these beat."""
+"""Rounds of evaluation by the first bounds alone: what these beat needs no dearer bounds."""
 
 PROMISING_AT_ONCE = 128
 """Architectures evaluated before the front is renewed, where there are more than two objectives."""
@@ -75,14 +75,14 @@ class Journal(Protocol):
 class NoJournal:
     """Keeps nothing."""
 
-    def bounds(self, kind: Bound, number: int) -> BoundBlock | None:
+    def bounds(self, kind: Bound, number: int) -> BoundBlock | None:  # noqa: ARG002
         """Return None."""
         return None
 
     def keep_bounds(self, kind: Bound, number: int, block: BoundBlock, progress: Progress) -> None:
         """Keep nothing."""
 
-    def record(self, architecture: int, *, solved: bool) -> Record | None:
+    def record(self, architecture: int, *, solved: bool) -> Record | None:  # noqa: ARG002
         """Return None."""
         return None
 
@@ -207,19 +207,29 @@ class Exploration:
         return np.flatnonzero((self.outcome.fate == Fate.OPEN) & self._members)
 
     def _bound_all(self, journal: Journal) -> None:
-        """Bound every architecture by work alone, and sort out those that no option or budget allows."""
-        members = np.flatnonzero(self._members)
-        for indices, block, known in self._bounds(members, Bound.WORK, journal):
-            self._note_bounds(indices, block, Bound.WORK)
+        """Bound every architecture by the cheapest bounds, and sort out those that no option or budget allows."""
+        members, kind = np.flatnonzero(self._members), self.evaluator.first_bound
+        for indices, block, known in self._bounds(members, kind, journal):
+            self._note_bounds(indices, block, kind)
             if not known:
-                journal.keep_bounds(Bound.WORK, _number(indices), block, self.progress())
+                journal.keep_bounds(kind, _number(indices), block, self.progress())
+
+    def _blocks(self, indices: Indices, kind: Bound) -> list[Indices]:
+        """Return ``indices`` in blocks; for bounds of groups, blocks of whole groups."""
+        groups = self.evaluator.groups
+        if kind is not Bound.GROUP or groups is None:
+            return [indices[start : start + BLOCK] for start in range(0, len(indices), BLOCK)]
+        number = groups.of[indices]
+        order = np.argsort(number, kind="stable")
+        ends = np.searchsorted(number[order], np.arange(BLOCK, int(groups.of.max()) + 1, BLOCK))
+        return [block for block in np.split(indices[order], ends) if len(block)]
 
     def _bounds(self, indices: Indices, kind: Bound, journal: Journal) -> Iterator[tuple[Indices, BoundBlock, bool]]:
         """Yield ``indices`` in blocks with their bounds, and whether the journal knew these.
 
         Blocks are kept in their order, so that those known stand before all others.
         """
-        rest = [indices[start : start + BLOCK] for start in range(0, len(indices), BLOCK)]
+        rest = self._blocks(indices, kind)
         while rest:
             known = journal.bounds(kind, _number(rest[0]))
             if known is None:
@@ -322,7 +332,7 @@ class Exploration:
             self._prune(self._open())
 
     def _prune(self, indices: Indices, new: set[int] | None = None) -> None:
-        """Prune those of the open ``indices`` whose bounds a point of the front dominates (one of ``new``, if given)."""
+        """Prune those of the open ``indices`` whose bounds the front (only ``new`` of it, if given) dominates."""
         indices = indices[self.outcome.fate[indices] == Fate.OPEN]
         front = self.outcome.front
         if new is not None and len(self.outcome.objectives) > 2:

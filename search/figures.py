@@ -5,9 +5,9 @@ For a step of T seconds on N accelerators, d replicas and s stages of t devices,
     joules  = dynamic + optimizer·d + link·(2·(d−1)·gradients + 2·(s−1)·M·t·boundary) + static·N·T
     usd     = price(accelerator)·N·T / service life + price(joule)·joules
 
-per step; per sample both are divided by B. *dynamic* is what the operators of all microbatches take; the ring all-reduce
-of the gradients sends 2·(d−1) times each byte, and every stage boundary sends an activation and its gradient. All N
-accelerators are powered for the whole step, used or not. All terms grow with T: a lower bound on T gives one on every
+per step; per sample both are divided by B. *dynamic* is what the operators of all microbatches take; the ring
+all-reduce of the gradients sends 2·(d−1) times each byte, and every stage boundary sends an activation and its
+gradient. All N accelerators are powered for the whole step, used or not. All terms grow with T: a lower bound on T gives one on every
 figure.
 """
 
@@ -21,7 +21,8 @@ from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
 from archplace.costmodel import Pricer, accelerator_cost_usd, operator_energy_j, static_power_w
-from archplace.search.options import Option, OptionSpace, Placements
+from archplace.search.options import Option, OptionSpace
+from archplace.search.placement.best import Placements
 from archplace.search.placement.training import split_chain
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, StepTimes, optimizer_operator
 from archplace.workloads import Workload

@@ -1,4 +1,4 @@
-"""What an exploration finds: a fate for every architecture, the points evaluated, and the reasons of what is infeasible."""
+"""What an exploration finds: the fate of every architecture, the points evaluated, reasons of what is infeasible."""
 
 import re
 from collections import Counter
@@ -34,13 +34,19 @@ class Fate(IntEnum):
 class Bound(IntEnum):
     """Which lower bound an architecture was last compared by."""
 
-    WORK = 1
-    """Work of each kind of unit and a perfectly balanced pipeline."""
-    SCHEDULE = 2
+    GROUP = 1
+    """That of an architecture which has the most of everything in a group of similar ones."""
+    WORK = 2
+    """Work of each kind of unit, longest path, and a perfectly balanced pipeline."""
+    SCHEDULE = 3
     """Lower bounds of the operator schedules, and the best cut of layers under the memory's caps."""
 
 
-BOUND_NAMES = {Bound.WORK: "work per kind of unit", Bound.SCHEDULE: "schedule and best cut"}
+BOUND_NAMES = {
+    Bound.GROUP: "best of a group",
+    Bound.WORK: "work per kind of unit",
+    Bound.SCHEDULE: "schedule and best cut",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

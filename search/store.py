@@ -38,7 +38,7 @@ from archplace.search.outcome import Bound, Outcome, Reasons, Record
 from archplace.search.schedule import Schedule
 from archplace.search.store_lock import StoreLock
 
-SCHEMA = 3
+SCHEMA = 4
 """Raised whenever the meaning of what is stored changes."""
 FILE = "run.sqlite"
 _RECORD = TypeAdapter(Record)
@@ -127,6 +127,8 @@ class Store:
         """Open an existing store to read it. Raises :class:`StoreError` when there is none."""
         path = folder / FILE
         missing = f"make one with: archplace search RUN.yaml --out {folder}"
+        if any(folder.glob("shard-*-of-*")):
+            missing = f"there are shards of one: put them together with: archplace merge {folder}"
         if not path.is_file():
             raise StoreError(f"{folder}: no run here ({FILE} is missing); {missing}")
         store = cls(folder, _connect(path, read_only=True))

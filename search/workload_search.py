@@ -7,6 +7,7 @@ beats in every figure.
 """
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,8 @@ from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import Pricer
 from archplace.search.figures import Figures
-from archplace.search.options import Option, OptionSpace, Placements
+from archplace.search.options import Option, OptionSpace
+from archplace.search.placement.best import Placements
 from archplace.search.placement.training import BestPlacement, ChainSeconds
 from archplace.search.schedule import PROOF_TOLERANCE, ScheduleCache, ScheduleProblem
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, LayerSeconds, StepTimes, refusals
@@ -154,6 +156,16 @@ class WorkloadSearch:
             self._of_key.setdefault(space.option.graph_key, []).append(i)
         self._limits = _limits(choices, workload.global_batch)[: figures.count]
 
+    def on(self, architectures: Architectures) -> "WorkloadSearch":
+        """Return the same search for bounds of other architectures that bring no other HBM capacities.
+
+        Only seconds are bounded: energy and cost are not computed.
+        """
+        assert self.figures.count == 1
+        other = copy(self)
+        other._archs = architectures
+        return other
+
     def _group_by_hbm(self) -> list[NDArray[np.intp]]:
         capacity = np.array([space.option.hbm_bytes for space in self.spaces])
         return [np.flatnonzero(capacity == value) for value in np.unique(capacity)]
@@ -176,7 +188,8 @@ class WorkloadSearch:
         if not self._own_hbm:
             return np.ones((len(self.spaces), len(hbm)), dtype=np.bool_)
         capacity = np.array([space.option.hbm_bytes for space in self.spaces], dtype=np.int64)
-        return capacity[:, None] == hbm[None, :]
+        own: BoolArray = capacity[:, None] == hbm[None, :]
+        return own
 
     def first_bounds(self, indices: Indices | slice, archs: Architectures, pricer: Pricer) -> FloatArray:
         """Return lower bounds of the figures by work alone, ``(n_options, n, n_figures)``; infinite if infeasible."""
@@ -343,8 +356,7 @@ class _Trial:
             return alone
         reached = self._reached[np.ix_(self._group_of[option], columns)]
         no_worse = (reached[..., self._compared] <= figures[None][..., self._compared]).all(axis=-1)
-        beaten: BoolArray = (no_worse & self._search.within(reached)).any(axis=0)
-        return beaten
+        return np.asarray((no_worse & self._search.within(reached)).any(axis=0))
 
     def place(self, key: Key, columns: NDArray[np.intp], lower: LayerSeconds, upper: LayerSeconds) -> None:
         """Place all options that share the graphs of ``key`` and are still open on the architectures at ``columns``."""

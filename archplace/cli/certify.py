@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INTERNAL
-from archplace.cli._output import Row, add_format, print_rows
+from archplace.cli._output import add_format, print_rows
 from archplace.search.certify import certify
 
 
@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check; print the counts, and on stderr what does not hold."""
     certificate = certify(arguments.folder, jobs=arguments.jobs)
-    row: Row = {"certified": certificate.holds, "points_evaluated_anew": certificate.points}
+    row: dict[str, object] = {"certified": certificate.holds, "points_evaluated_anew": certificate.points}
     if certificate.gap is not None:
         row["gap"] = max(certificate.gap)
     rows = [

@@ -108,7 +108,7 @@ def _bounds(evaluator: Evaluator, question: BoundsQuestion, answer: object) -> B
     n, width = len(question.indices), len(evaluator.objectives)
     if not isinstance(answer, BoundBlock):
         raise NonsenseError(f"a {type(answer).__name__} instead of bounds")
-    searches = evaluator.searches if question.kind is not Bound.WORK else []
+    searches = evaluator.searches if question.kind is Bound.SCHEDULE else []
     _need(
         _is_array(answer.values, (n, width), np.float64)
         and _is_array(answer.code, (n,), np.int8)
