@@ -19,10 +19,12 @@ from archplace.search.farm.questions import Question
 
 CONNECT_S = 10.0
 """For the scheduler to answer."""
-_FRESH_S = 0.5
+_FRESH_S = 0.25
 """How long what the scheduler says about its workers is taken for true."""
-_RECONNECT_S = 30.0
-"""Between two attempts to find a lost scheduler again."""
+_RECONNECT_S = 60.0
+"""Between two attempts to find a lost scheduler again,"""
+_RECONNECT_WAIT_S = 2.0
+"""and how long one may take: this process works meanwhile."""
 _PACKAGE = "archplace"
 
 
@@ -49,18 +51,18 @@ class DaskWorkers:
         self._present: frozenset[str] = frozenset()
         self._asked_at = self._lost_at = float("-inf")
         try:
-            self._client = self._connect()
+            self._client = self._connect(CONNECT_S)
         except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
             raise ConfigError(
                 f"--scheduler: no dask scheduler answers at {address} ({type(error).__name__}: {error}); start one "
                 "with 'dask scheduler' and give the address it prints (tcp://HOST:PORT), or its scheduler file"
             ) from None
 
-    def _connect(self) -> Client:
+    def _connect(self, timeout_s: float) -> Client:
         # A client that is not the default one: other code in this process may use dask for itself.
         if Path(self._address).is_file():
-            return Client(scheduler_file=self._address, timeout=CONNECT_S, set_as_default=False)
-        return Client(self._address, timeout=CONNECT_S, set_as_default=False)
+            return Client(scheduler_file=self._address, timeout=timeout_s, set_as_default=False)
+        return Client(self._address, timeout=timeout_s, set_as_default=False)
 
     def close(self) -> None:
         """Leave the farm; what is still being worked on is not waited for."""
@@ -72,6 +74,11 @@ class DaskWorkers:
     def refused(self) -> dict[str, str]:
         """Workers that are not asked, and why."""
         return self._refused
+
+    @property
+    def some_are_greeted(self) -> bool:
+        """Whether workers are there that have not said their version yet."""
+        return bool(self._greetings)
 
     def names(self) -> frozenset[str]:
         """Return the workers that are there and have the same version of this package."""
@@ -104,7 +111,7 @@ class DaskWorkers:
             self._say(f"the scheduler at {self._address} is lost")
         self._lost_at = now
         try:
-            self._client = self._connect()
+            self._client = self._connect(_RECONNECT_WAIT_S)
         except (OSError, ValueError, RuntimeError):
             return
         self._lost_at = float("-inf")

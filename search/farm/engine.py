@@ -46,6 +46,8 @@ AHEAD = 2
 """Blocks of bounds that may be finished before the oldest is, beside those that the workers hold."""
 
 _FIRST_WORD_S = 5.0
+_GREETING_S = 3.0
+"""For workers to say which version they have."""
 _BETWEEN_WORDS_S = 15.0
 
 
@@ -121,7 +123,12 @@ class DaskEngine:
             if waited - said >= _BETWEEN_WORDS_S:
                 said = waited
                 self._say(f"waiting for workers at {self._scheduler}: none yet, {self._wait_s - waited:.0f} s more")
-            time.sleep(0.1)
+            time.sleep(0.05)
+        # Others that are there already may as well be used from the start.
+        first_came = time.monotonic()
+        while workers.some_are_greeted and time.monotonic() - first_came < _GREETING_S:
+            workers.names()
+            time.sleep(0.05)
         self._say(f"{len(workers.names())} workers at {self._scheduler} so far")
 
     def __exit__(

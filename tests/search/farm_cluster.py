@@ -61,9 +61,9 @@ def honest_one(module):
 """
 
 
-def write_run(folder: Path, *, run: str = RUN) -> Path:
+def write_run(folder: Path, *, run: str = RUN, space: str = SPACE) -> Path:
     """Write the run file and its space; 48 architectures."""
-    (folder / "few.yaml").write_text(SPACE)
+    (folder / "few.yaml").write_text(space)
     path = folder / "run.yaml"
     path.write_text(run)
     return path
@@ -92,17 +92,20 @@ class Cluster:
         self.address = json.loads(file.read_text())["address"]
         return process
 
-    def start_worker(self, name: str, *, preload: str = "") -> subprocess.Popen:
-        """Start a worker; ``preload`` is Python code that it runs first."""
+    def start_workers(self, **preloads: str) -> list[subprocess.Popen]:
+        """Start workers by name, each with Python code that it runs first, and wait until they are there."""
+        processes = [self._start_worker(name, preload) for name, preload in preloads.items()]
+        wait_until(lambda: all("Registered to" in self.log(name) for name in preloads))
+        return processes
+
+    def _start_worker(self, name: str, preload: str) -> subprocess.Popen:
         command = ["dask_worker", self.address, "--host", "127.0.0.1", "--name", name, "--nthreads", "1"]
         command += ["--no-nanny", "--no-dashboard", "--memory-limit", "0", "--local-directory", str(self.folder)]
         if preload:
             path = self.folder / f"preload_{name}.py"
             path.write_text(ONCE + preload)
             command += ["--preload", str(path)]
-        process = self._start(name, command)
-        wait_until(lambda: "Registered to" in self.log(name))
-        return process
+        return self._start(name, command)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()

@@ -4,10 +4,10 @@ import threading
 
 import numpy as np
 import pytest
-from farm_cluster import cluster, wait_until, write_run
+from farm_cluster import SPACE, cluster, wait_until, write_run
 
 from archplace.arch_configs.errors import ConfigError, StoppedError
-from archplace.search.farm import dispatch
+from archplace.search.farm import dask_workers, dispatch
 from archplace.search.farm import engine as farm_engine
 from archplace.search.farm.engine import dask_engine
 from archplace.search.run import RunSearch
@@ -48,7 +48,7 @@ from archplace.search.farm import answers
 honest = honest_one(answers)
 
 def answer(work, question):
-    if len(question) <= 4:
+    if len(question) <= 2:
         return honest(work, question)
     pages = int(open("/proc/self/statm").read().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**28, -1))
@@ -88,14 +88,15 @@ importlib.metadata.version = lambda name: "0.0.9"
 def farm(tmp_path_factory):
     """A scheduler with two good workers."""
     with cluster(tmp_path_factory.mktemp("farm")) as made:
-        made.start_worker("one")
-        made.start_worker("two")
+        made.start_workers(one="", two="")
         yield made
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    return load_run(write_run(tmp_path_factory.mktemp("run")))
+    """A run of 24 architectures."""
+    space = SPACE.replace("[2, 3]", "[2]")
+    return load_run(write_run(tmp_path_factory.mktemp("run"), space=space))
 
 
 def explored(job, folder, **how):
@@ -112,7 +113,7 @@ def expected(job, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_questions(monkeypatch):
     """Make many questions of a small run."""
-    monkeypatch.setattr(farm_engine, "BOUNDED", 8)
+    monkeypatch.setattr(farm_engine, "BOUNDED", 4)
     monkeypatch.setattr(farm_engine, "EVALUATED", 3)
     monkeypatch.setattr(farm_engine, "SOLVED", 2)
 
@@ -135,22 +136,31 @@ def on_farm(farm, job, folder, said, *, wait_s=60.0):
 
 
 def test_two_workers_find_what_one_process_finds(farm, job, expected, tmp_path):
+    (old,) = farm.start_workers(old=OTHER_VERSION)
     said = []
     assert_same(on_farm(farm, job, tmp_path, said), expected)
-    assert len(said) == 1
-    assert "workers at tcp://127.0.0.1" in said[0]
+    old.kill()
+    assert len(said) == 2
+    assert any("workers at tcp://127.0.0.1" in text for text in said)
+    assert any("is not used: it has archplace 0.0.9" in text for text in said)
+
+
+def kill_when(mark, process):
+    """Kill a process as soon as a file appears; return the thread that does."""
+
+    def kill():
+        wait_until(mark.exists)
+        process.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    return killer
 
 
 def test_a_worker_killed_with_questions_in_hand(farm, job, expected, tmp_path):
     mark = tmp_path / "hangs"
-    doomed = farm.start_worker("doomed", preload=HANGS.format(mark=mark))
-
-    def kill():
-        wait_until(mark.exists)
-        doomed.kill()
-
-    killer = threading.Thread(target=kill)
-    killer.start()
+    (doomed,) = farm.start_workers(doomed=HANGS.format(mark=mark))
+    killer = kill_when(mark, doomed)
     said = []
     assert_same(on_farm(farm, job, tmp_path / "run", said), expected)
     killer.join()
@@ -159,76 +169,49 @@ def test_a_worker_killed_with_questions_in_hand(farm, job, expected, tmp_path):
     assert 1 <= len(lost) <= 2
 
 
-def test_a_worker_that_never_answers_is_not_waited_for(farm, job, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(dispatch, "LEAST_PATIENCE_S", 0.5)
+def test_workers_without_memory_cost_their_blocks(farm, job, expected, tmp_path):
+    poor = farm.start_workers(killed=DIES, hungry=HUNGRY)
+    said = []
+    assert_same(on_farm(farm, job, tmp_path, said), expected)
+    for worker in poor:
+        worker.kill()
+    for told in ("was lost", "ran out of memory"):
+        assert any(told in text and "is asked again in halves" in text for text in said)
+
+
+def test_workers_that_lie_or_never_answer_are_done_without(farm, job, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(dispatch, "LEAST_PATIENCE_S", 1.0)
     monkeypatch.setattr(dispatch, "PATIENCE", 1.0)
-    stuck = farm.start_worker("stuck", preload=HANGS.format(mark=tmp_path / "hangs"))
+    bad = farm.start_workers(liar=LIES, stuck=HANGS.format(mark=tmp_path / "hangs"))
     said = []
     assert_same(on_farm(farm, job, tmp_path / "run", said), expected)
-    stuck.kill()
+    for worker in bad:
+        worker.kill()
+    assert any("answered nonsense" in text and "is asked again" in text for text in said)
     assert any("has not answered for" in text for text in said)
 
 
-@pytest.mark.parametrize(("preload", "told"), [(DIES, "was lost"), (HUNGRY, "ran out of memory")])
-def test_a_worker_without_memory_costs_its_block(farm, job, expected, tmp_path, preload, told):
-    worker = farm.start_worker("poor", preload=preload)
-    said = []
-    assert_same(on_farm(farm, job, tmp_path, said), expected)
-    worker.kill()
-    assert any(told in text and "is asked again in halves" in text for text in said)
-
-
-def test_a_worker_that_lies_is_found_out_and_sent_away(farm, job, expected, tmp_path):
-    liar = farm.start_worker("liar", preload=LIES)
-    said = []
-    assert_same(on_farm(farm, job, tmp_path, said), expected)
-    liar.kill()
-    assert any("answered nonsense" in text and "is asked again" in text for text in said)
-
-
-def test_a_worker_of_another_version_is_not_used(farm, job, expected, tmp_path):
-    old = farm.start_worker("old", preload=OTHER_VERSION)
-    said = []
-    assert_same(on_farm(farm, job, tmp_path, said), expected)
-    old.kill()
-    assert any("is not used: it has archplace 0.0.9" in text for text in said)
-
-
-def test_a_farm_on_which_everything_fails_leaves_the_work_to_this_process(job, expected, tmp_path):
-    with cluster(tmp_path) as poor:
-        for name in ("one", "two"):
-            poor.start_worker(name, preload=DIES)
-        said = []
-        assert_same(on_farm(poor, job, tmp_path / "run", said), expected)
-    assert any("no worker is left: this process goes on by itself" in text for text in said)
-
-
-def test_a_scheduler_that_dies_leaves_the_work_to_this_process(job, expected, tmp_path):
+def test_a_farm_that_is_lost_leaves_the_work_to_this_process(job, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_workers, "CONNECT_S", 1.0)
     with cluster(tmp_path) as short:
         mark = tmp_path / "hangs"
-        short.start_worker("one", preload=HANGS.format(mark=mark))
-        scheduler = short.processes[0]
-
-        def kill():
-            wait_until(mark.exists)
-            scheduler.kill()
-
-        killer = threading.Thread(target=kill)
-        killer.start()
+        short.start_workers(one=HANGS.format(mark=mark), two=DIES)
+        killer = kill_when(mark, short.processes[0])
         said = []
         assert_same(on_farm(short, job, tmp_path / "run", said), expected)
         killer.join()
-    assert any("no worker is left" in text for text in said)
+    assert any("no worker is left: this process goes on by itself" in text for text in said)
 
 
-def test_no_worker_and_no_scheduler_are_told(job, tmp_path):
+def test_no_worker_and_no_scheduler_are_told(job, tmp_path, monkeypatch):
     with cluster(tmp_path) as empty:
-        with pytest.raises(StoppedError, match=r"no worker came to the scheduler .* within 1 s; start some with"):
-            on_farm(empty, job, tmp_path / "run", [], wait_s=1.0)
-        empty.start_worker("old", preload=OTHER_VERSION)
+        with pytest.raises(StoppedError, match=r"no worker came to the scheduler .* within 0 s; start some with"):
+            on_farm(empty, job, tmp_path / "run", [], wait_s=0.0)
+        empty.start_workers(old=OTHER_VERSION)
         with pytest.raises(StoppedError, match=r"that could be used \(.* has archplace 0\.0\.9"):
-            on_farm(empty, job, tmp_path / "run", [], wait_s=3.0)
+            on_farm(empty, job, tmp_path / "run", [], wait_s=1.0)
         address = empty.address
+    monkeypatch.setattr(dask_workers, "CONNECT_S", 0.5)
     farm_gone = dask_engine(address, say=lambda _: None)
     with pytest.raises(ConfigError, match=f"no dask scheduler answers at {address}"):
         explored(job, tmp_path / "run", make_engine=farm_gone)
