@@ -44,6 +44,9 @@ PROMISING_AT_ONCE = 128
 EVALUATED_AT_ONCE = 1024
 """Architectures, about, that are evaluated before the front is renewed, at most."""
 
+NARROWED_SHARE, NARROWED_AT_LEAST = 64, 8192
+"""A smaller tolerance is taken while it leaves no more than this share of the space to bound, or this many."""
+
 OPTION_BYTES = 1 << 29
 """Memory for bounds of placement options; what does not fit is computed again when its architecture is evaluated."""
 
@@ -113,23 +116,24 @@ class Exploration:
         engine: Engine | None = None,
         cache: ScheduleCache | None = None,
         jobs: int | None = None,
-        tolerance: float = 0.0,
+        tolerances: Sequence[float] = (0.0,),
         members: NDArray[np.bool_] | None = None,
         exchange: Exchange | None = None,
     ) -> None:
         """Prepare.
 
         ``engine`` answers what is asked of the evaluator, by default this process, with ``jobs`` processes that solve
-        schedules. With ``tolerance`` ε an architecture is also left out when a point is at most 1 + ε times its bound
-        in all objectives that depend on placement, and no schedule is solved that can gain less. ``members`` (n_archs,)
+        schedules. With a tolerance ε an architecture is also left out when a point is at most 1 + ε times its bound in
+        all objectives that depend on placement, and no schedule is solved that can gain less; of several tolerances,
+        largest first, each further one is taken while it leaves few architectures to bound. ``members`` (n_archs,)
         are the architectures explored; the others stay open. The points that come by ``exchange`` prune like those of
         the front, which they do not join.
         """
         self.evaluator = evaluator
         self.cache = cache if cache is not None else ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
         self._engine = engine if engine is not None else LocalEngine(evaluator, self.cache, jobs=jobs)
-        self._slack = np.where(evaluator.objectives.depend_on_time, 1 + tolerance, 1.0)
-        self._tolerance = tolerance
+        self._tolerances = tuple(tolerances)
+        self._tolerance = self._tolerances[0]
         count = len(evaluator.architectures)
         self._members = np.ones(count, dtype=np.bool_) if members is None else members
         self._exchange = exchange
@@ -188,13 +192,11 @@ class Exploration:
                 batch = self._promising()
                 self._tighten(batch, keep)
                 self._evaluate(batch[self.outcome.fate[batch] == Fate.OPEN], keep, solve=False)
-            self._tighten(self._open(), keep)
-            layers = 1
-            while len(batch := self._promising(layers)):
-                before = self.outcome.front_ids
-                self._evaluate(batch, keep, solve=False)
-                # Where the front stands still, what lies behind the foremost bounds will have to be evaluated as well.
-                layers = 2 * layers if self.outcome.front_ids == before else 1
+            self._evaluate_open(keep)
+            for tolerance in self._tolerances[1:]:
+                if not self._narrow(tolerance):
+                    break
+                self._evaluate_open(keep)
             self._phase = "schedules"
             while len(batch := self._undecided()):
                 self._tried.update(batch.tolist())
@@ -202,6 +204,33 @@ class Exploration:
         self._finish()
         keep.show(self.progress())
         return self.outcome
+
+    def _evaluate_open(self, journal: Journal) -> None:
+        """Evaluate what is open, the foremost first, until nothing is."""
+        self._tighten(self._open(), journal)
+        layers = 1
+        while len(batch := self._promising(layers)):
+            before = self.outcome.front_ids
+            self._evaluate(batch, journal, solve=False)
+            # Where the front stands still, what lies behind the foremost bounds will have to be evaluated as well.
+            layers = 2 * layers if self.outcome.front_ids == before else 1
+
+    def _narrow(self, tolerance: float) -> bool:
+        """Take a smaller tolerance, unless it would leave many architectures to bound; return whether it was taken."""
+        pruned = np.flatnonzero((self.outcome.fate == Fate.PRUNED) & self._members)
+        earlier, self._tolerance = self._tolerance, tolerance
+        again = pruned[~self._beaten(self.outcome.bound[pruned], self.outcome.front)]
+        loose = self.outcome.bound_kind[again] < Bound.SCHEDULE
+        if loose.sum() > max(NARROWED_AT_LEAST, len(self._members) // NARROWED_SHARE):
+            self._tolerance = earlier
+            return False
+        self.outcome.fate[again] = Fate.OPEN
+        return True
+
+    @property
+    def _slack(self) -> FloatArray:
+        """(n_objectives,) by how much a point may exceed what it rules out."""
+        return np.where(self.evaluator.objectives.depend_on_time, 1 + self._tolerance, 1.0)
 
     def _open(self) -> Indices:
         return np.flatnonzero((self.outcome.fate == Fate.OPEN) & self._members)
@@ -408,7 +437,7 @@ class Exploration:
 
     def _finish(self) -> None:
         """State how far the front may be from the true one, where it was not to be exact."""
-        if self._tolerance > 0:
+        if self._tolerances[-1] > 0:
             self.outcome.gap = stated_gap(self.outcome, self._others)
 
 
@@ -423,7 +452,9 @@ def stated_gap(outcome: Outcome, others: FloatArray) -> tuple[float, ...]:
     lowest = [outcome.bound[outcome.fate == Fate.PRUNED]]
     lowest += [np.array([p.best_case for p in outcome.points if not p.proven]).reshape(-1, front.shape[1])]
     moving = np.array(outcome.objectives.depend_on_time)
-    for some in lowest:
+    for all_lowest in lowest:
+        # What the front dominates as it is leaves no gap.
+        some = all_lowest[dominated_by(all_lowest, front[front_mask(front)]) < 0]
         nearest = np.full(len(some), np.inf)
         for point in front:
             fits = (point[~moving] <= some[:, ~moving]).all(axis=1)

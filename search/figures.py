@@ -7,8 +7,8 @@ For a step of T seconds on N accelerators, d replicas and s stages of t devices,
 
 per step; per sample both are divided by B. *dynamic* is what the operators of all microbatches take; the ring
 all-reduce of the gradients sends 2·(d−1) times each byte, and every stage boundary sends an activation and its
-gradient. All N accelerators are powered for the whole step, used or not. All terms grow with T: a lower bound on T gives one on every
-figure.
+gradient. All N accelerators are powered for the whole step, used or not. All terms grow with T: a lower bound on T
+gives one on every figure.
 """
 
 from collections.abc import Callable

@@ -152,7 +152,7 @@ class RunSearch:
             engine=engine,
             cache=self.cache,
             jobs=jobs,
-            tolerance=self.job.tolerance,
+            tolerances=self.job.tolerances,
             members=members,
             exchange=exchange,
         )

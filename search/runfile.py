@@ -19,8 +19,8 @@ from archplace.arch_configs import (
 )
 from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.arch_configs.files import Document, FileModel, KeyPath, parse_document, read_document
-from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres, Watts
 from archplace.arch_configs.technology import Technology
+from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres, Watts
 from archplace.search.objectives import Objective, Objectives
 from archplace.search.workload_search import Choices
 from archplace.workloads import Workload, load_workload
@@ -31,8 +31,8 @@ OBJECTIVES = tuple(str(name) for name in Objective)
 """What a run can optimise."""
 
 Effort = Literal["normal", "quick"]
-EFFORT_TOLERANCE: dict[Effort, float] = {"normal": 0.0, "quick": 0.02}
-"""Relative gap that a run may leave between its front and the true one."""
+EFFORT_TOLERANCES: dict[Effort, tuple[float, ...]] = {"normal": (0.0,), "quick": (0.2, 0.1, 0.05, 0.02)}
+"""Relative gap that a run may leave between its front and the true one: the first for sure, the others if cheap."""
 
 Degree = Annotated[int, Field(ge=1, le=2**20)]
 
@@ -114,9 +114,14 @@ class Run:
     baseline: Accelerator | None
 
     @property
+    def tolerances(self) -> tuple[float, ...]:
+        """Relative gaps to the true front that the search aims at one after the other; 0 for an exact one."""
+        return EFFORT_TOLERANCES[self.effort]
+
+    @property
     def tolerance(self) -> float:
         """Relative gap that the front may have; 0 for an exact one."""
-        return EFFORT_TOLERANCE[self.effort]
+        return self.tolerances[0]
 
     @property
     def inputs(self) -> dict[str, str]:
