@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 WAIT_S = 300.0
 """For the first worker to come."""
-BOUNDED = 4096
-"""Architectures whose bounds one question asks for: about a second of work, most of it not overhead."""
-EVALUATED = 32
-"""Architectures that one question asks to evaluate."""
+BOUNDED = (4096, 16384)
+"""Least and most architectures whose bounds one question asks for: a question begins with a tenth of a second."""
+EVALUATED = (32, 256)
+"""Least and most architectures that one question asks to evaluate."""
 SOLVED = 8
 """Schedules that one question asks for at least: they are solved faster together."""
 AHEAD = 2
@@ -141,10 +141,11 @@ class DaskEngine:
 
     def bounds(self, blocks: Sequence[Indices], kind: Bound) -> Iterator[BoundBlock]:
         """Yield the bounds of each block, in order."""
+        size = self._size(sum(len(indices) for indices in blocks), BOUNDED)
         parts = [
             Part(question=BoundsQuestion(indices=indices[start:end], kind=kind), block=number, start=start)
             for number, indices in enumerate(blocks)
-            for start, end in _cuts(len(indices), BOUNDED)
+            for start, end in _cuts(len(indices), size)
         ]
         joined = _Joined([len(indices) for indices in blocks], ahead=AHEAD + len(self._names()) // 2)
         for part, answer in self._ask(parts, joined.room):
@@ -165,7 +166,7 @@ class DaskEngine:
                     indices=indices[start:end], options=tuple(one[:, start:end] for one in options)
                 )
             )
-            for start, end in _cuts(len(indices), EVALUATED)
+            for start, end in _cuts(len(indices), self._size(len(indices), EVALUATED))
         ]
         for _, answer in self._ask(parts, lambda _: True):
             assert isinstance(answer, RecordsAnswer)
@@ -194,6 +195,11 @@ class DaskEngine:
             assert isinstance(part.question, SchedulesQuestion)
             for problem, schedule in zip(part.question.problems, answer, strict=True):
                 self._cache.keep(problem.key(), schedule)
+
+    def _size(self, count: int, limits: tuple[int, int]) -> int:
+        """Return how many of ``count`` architectures a question is about: two questions per worker, within limits."""
+        least, most = limits
+        return min(max(least, -(-count // (2 * max(1, len(self._names()))))), most)
 
     def _names(self) -> frozenset[str]:
         return self._workers.names() if self._workers is not None else frozenset()

@@ -113,8 +113,8 @@ def expected(job, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_questions(monkeypatch):
     """Make many questions of a small run."""
-    monkeypatch.setattr(farm_engine, "BOUNDED", 4)
-    monkeypatch.setattr(farm_engine, "EVALUATED", 3)
+    monkeypatch.setattr(farm_engine, "BOUNDED", (4, 4))
+    monkeypatch.setattr(farm_engine, "EVALUATED", (3, 3))
     monkeypatch.setattr(farm_engine, "SOLVED", 2)
 
 
