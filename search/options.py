@@ -80,8 +80,7 @@ class OptionSpace:
                     pipelines.append(Pipeline(caps=caps, degrees=tuple(alike)))
         reason = None
         if not pipelines:
-            fewest = -(-(global_batch // option.microbatch) // max(1, accelerators // option.tensor_parallel))
-            reason = _shortage(memory, option, accelerators, most, fewest)
+            reason = _shortage(memory, option, accelerators, most, global_batch // option.microbatch)
         return cls(option=option, step=step, pipelines=tuple(pipelines), reason=reason)
 
     def bound_s(self, seconds: ChainSeconds[FloatArray]) -> FloatArray:
@@ -123,22 +122,39 @@ def _human(n_bytes: float) -> str:
     return f"{n_bytes / 1e9:.4g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.4g} MB"
 
 
+_BISECTIONS = 40
+"""Of the least capacity: to a millionth of a byte of what one device would need."""
+
+
 @lru_cache(maxsize=256)
-def _least_need(memory: ChainMemory, most: int, microbatches: int) -> tuple[float, int]:
-    """Return the smallest capacity on which some pipeline of up to ``most`` stages fits, and its stages."""
-    best, stages = memory.least_capacity_bytes(stages=most, microbatches=microbatches), most
-    for fewer in range(most - 1, 0, -1):
-        # Only where this many stages fit on no more than the best so far is it worth finding out on how little.
-        caps = memory.caps(stages=fewer, capacity_bytes=best, microbatches=microbatches)
-        if memory.fits(stages=fewer, caps=caps):
-            best, stages = memory.least_capacity_bytes(stages=fewer, microbatches=microbatches), fewer
-    return best, stages
+def _least_need(memory: ChainMemory, most: int, groups: int, microbatches: int) -> tuple[float, int]:
+    """Return the smallest capacity on which some pipeline of up to ``most`` stages fits, and its stages.
+
+    ``groups`` are the tensor-parallel groups of devices; a replica takes one for each stage, and gets the fewer of the
+    ``microbatches`` the more replicas there are.
+    """
+
+    def in_flight(stages: int) -> int:
+        replicas = max(1, min(groups // stages, microbatches))
+        return -(-microbatches // replicas)
+
+    high = memory.stage_bytes(position=1, stages=1, blocks=memory.n_blocks, microbatches=in_flight(1))
+    low, stages = 0.0, 1
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        fewest = memory.least_stages(middle, most, in_flight)
+        if fewest is None:
+            low = middle
+        else:
+            high, stages = middle, fewest
+    return high, stages
 
 
 def _shortage(memory: ChainMemory, option: Option, accelerators: int, most: int, microbatches: int) -> str:
     if most < 1:
         return f"tensor-parallel width {option.tensor_parallel} exceeds the {accelerators} accelerators"
-    needed, stages = _least_need(memory, most, max(1, microbatches))
+    groups = accelerators // option.tensor_parallel
+    needed, stages = _least_need(memory, most, groups, max(1, microbatches))
     return (
         f"memory: needs at least {_human(needed)} per device with {stages} stages of "
         f"{option.tensor_parallel} devices, HBM has {_human(option.hbm_bytes)}"

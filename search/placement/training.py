@@ -232,23 +232,35 @@ class ChainMemory:
             return False
         return sum(caps) >= self.n_blocks if stages > 1 else caps[0] >= self.n_blocks
 
-    def least_capacity_bytes(self, *, stages: int, microbatches: int) -> float:
-        """Return the smallest capacity on which ``stages`` stages fit (for the reason given when nothing fits)."""
-        low, high = (
-            0.0,
-            max(
-                self.stage_bytes(position=p, stages=stages, blocks=self.n_blocks, microbatches=microbatches)
-                for p in range(1, stages + 1)
-            ),
-        )
-        for _ in range(40):
-            middle = (low + high) / 2
-            caps = self.caps(stages=stages, capacity_bytes=middle, microbatches=microbatches)
-            if self.fits(stages=stages, caps=caps):
-                high = middle
-            else:
-                low = middle
-        return high
+    def least_stages(self, capacity_bytes: float, most: int, microbatches: Callable[[int], int]) -> int | None:
+        """Return the fewest stages up to ``most`` on which the blocks fit, or None.
+
+        ``microbatches`` gives those of a replica by the number of stages. As :meth:`fits` with :meth:`caps`, but the
+        middle stages of all pipelines are added once.
+        """
+        sums: list[int] = [0, 0]
+        """Of the caps of middle stages with 2, 3, … microbatches in flight; by the last of these."""
+
+        def middle(in_flight: int) -> int:
+            return self._cap(2, in_flight + 1, capacity_bytes, in_flight) if in_flight > 1 else alone
+
+        alone = self._cap(2, 3, capacity_bytes, 1)
+        last = self._cap(2, 2, capacity_bytes, 1)
+        for stages in range(1, min(most, self.n_blocks + 2) + 1):
+            count = microbatches(stages)
+            first = self._cap(1, stages, capacity_bytes, count)
+            if stages == 1:
+                if first >= self.n_blocks:
+                    return 1
+                continue
+            fullest = min(stages - 1, count)
+            while len(sums) <= fullest:
+                sums.append(sums[-1] + middle(len(sums)))
+            fewest = middle(fullest)
+            total = first + last + sums[fullest] + max(0, stages - 1 - max(fullest, 1)) * fewest
+            if min(first, last) >= 0 and (stages == 2 or fewest >= 1) and total >= self.n_blocks:
+                return stages
+        return None
 
 
 def lay_out(

@@ -1,5 +1,6 @@
 """The best placement of an option on many architectures, and its bounds, against every placement there is."""
 
+import re
 from collections.abc import Iterator
 from itertools import combinations_with_replacement, pairwise
 
@@ -8,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from archplace.arch_configs import load_cluster
 from archplace.search.options import Option, OptionSpace
 from archplace.search.placement.pipelines import Pipeline
 from archplace.search.placement.prices import FloatArray
-from archplace.search.placement.training import BestPlacement, ChainSeconds, Degrees
+from archplace.search.placement.training import BestPlacement, ChainMemory, ChainSeconds, Degrees
+from archplace.workloads import load_workload
 from archplace.workloads.training_step import Layer, OptimizerKind, ParameterBytes, TrainingStep
 
 Row = tuple[float, float, float, float]
@@ -254,3 +257,43 @@ def test_one_limit_for_all_and_no_architecture() -> None:
     assert space.best_of(seconds_of(rows), 16.0).step_s.tolist() == [10.0, np.inf]
     assert space.best_of(seconds_of([])).step_s.shape == (0,)
     assert space.best_of(seconds_of([])).step_s.shape == space.bound_s(seconds_of([])).shape
+
+
+def test_the_capacity_that_a_shortage_asks_for_is_enough_and_less_is_not():
+    """Llama 2 7B on 64 devices with a large microbatch: the stages named need few microbatches in flight."""
+    workload = load_workload("llama2-7b")
+    cluster = load_cluster("tpu-v4-pod").sized(64)
+    for width, microbatch in ((1, 8), (8, 8), (2, 1)):
+        step = workload.step(tensor_parallel=width, microbatch=microbatch)
+
+        def space(capacity, width=width, microbatch=microbatch, step=step):
+            option = Option(tensor_parallel=width, microbatch=microbatch, recompute=False, hbm_bytes=capacity)
+            return OptionSpace.of(option, step, cluster, accelerators=64, global_batch=workload.global_batch)
+
+        reason = space(10**8).reason
+        number, unit = re.search(r"needs at least ([\d.]+) (GB|MB)", reason).groups()
+        needed = float(number) * {"GB": 1e9, "MB": 1e6}[unit]
+        assert space(int(needed * 1.001)).reason is None
+        assert space(int(needed * 0.999)).reason is not None
+
+
+@given(
+    capacity=st.floats(1e9, 3e11),
+    most=st.integers(1, 40),
+    microbatches=st.integers(1, 12),
+    recompute=st.booleans(),
+)
+def test_the_fewest_stages_are_those_of_the_caps(capacity, most, microbatches, recompute):
+    workload = load_workload("gpt2-xl")
+    memory = ChainMemory.of(workload.step(tensor_parallel=1, microbatch=4), recompute=recompute)
+
+    def in_flight(stages):
+        return 1 + microbatches // stages
+
+    expected = None
+    for stages in range(1, most + 1):
+        caps = memory.caps(stages=stages, capacity_bytes=capacity, microbatches=in_flight(stages))
+        if memory.fits(stages=stages, caps=caps):
+            expected = stages
+            break
+    assert memory.least_stages(capacity, most, in_flight) == expected
