@@ -5,12 +5,13 @@ failed can go elsewhere, and a worker that dies takes with it what it held and n
 """
 
 import importlib.metadata
+import json
 import queue
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from distributed import Client, Future
+from distributed import Client, Future, Security
 
 from archplace.arch_configs.errors import ConfigError
 from archplace.search.farm.answers import Answer, OtherVersionError, UnknownWorkError, Work, answer
@@ -52,17 +53,24 @@ class DaskWorkers:
         self._asked_at = self._lost_at = float("-inf")
         try:
             self._client = self._connect(CONNECT_S)
-        except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as error:
             raise ConfigError(
                 f"--scheduler: no dask scheduler answers at {address} ({type(error).__name__}: {error}); start one "
                 "with 'dask scheduler' and give the address it prints (tcp://HOST:PORT), or its scheduler file"
             ) from None
 
     def _connect(self, timeout_s: float) -> Client:
+        address = self._address
+        if Path(address).is_file():
+            address = str(json.loads(Path(address).read_text())["address"])
+        security = Security()
+        if address.startswith("tls://") and security.get_connection_args("client").get("ssl_context") is None:
+            raise ValueError(
+                "it asks for certificates, and dask's configuration names none: set distributed.comm.tls.ca-file, "
+                ".client.cert and .client.key"
+            )
         # A client that is not the default one: other code in this process may use dask for itself.
-        if Path(self._address).is_file():
-            return Client(scheduler_file=self._address, timeout=timeout_s, set_as_default=False)
-        return Client(self._address, timeout=timeout_s, set_as_default=False)
+        return Client(address, timeout=timeout_s, security=security, set_as_default=False)
 
     def close(self) -> None:
         """Leave the farm; what is still being worked on is not waited for."""
@@ -112,7 +120,7 @@ class DaskWorkers:
         self._lost_at = now
         try:
             self._client = self._connect(_RECONNECT_WAIT_S)
-        except (OSError, ValueError, RuntimeError):
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError):
             return
         self._lost_at = float("-inf")
         self._greetings.clear()

@@ -215,3 +215,12 @@ def test_no_worker_and_no_scheduler_are_told(job, tmp_path, monkeypatch):
     farm_gone = dask_engine(address, say=lambda _: None)
     with pytest.raises(ConfigError, match=f"no dask scheduler answers at {address}"):
         explored(job, tmp_path / "run", make_engine=farm_gone)
+    file = tmp_path / "scheduler-file.json"
+    for content, told in [
+        ("{}", "KeyError"),
+        ('{"address": "tls://127.0.0.1:1"}', "asks for certificates"),
+        ('{"address": "nonsense"}', "no dask scheduler answers at"),
+    ]:
+        file.write_text(content)
+        with pytest.raises(ConfigError, match=told):
+            explored(job, tmp_path / "run", make_engine=dask_engine(str(file), say=lambda _: None))
