@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
@@ -43,7 +43,8 @@ class SchedulePool:
             if kind is not None:
                 # What they work on is not wanted any more.
                 self._cut_lifeline()
-            self._executor.shutdown(wait=kind is None, cancel_futures=True)
+            # Python's own end of the program does not wait for an executor that is ending already.
+            self._executor.shutdown()
         self._cut_lifeline()
 
     def fill(self, problems: Sequence[ScheduleProblem]) -> None:
@@ -63,17 +64,20 @@ class SchedulePool:
         shares = [items[first::count] for first in range(count)]
         tasks = [([problem for _, problem in share], self.cache.engine, self.cache.time_limit_s) for share in shares]
         try:
-            with _no_interrupts_inherited():
-                answers = self._started().map(_solve, tasks)
-            for share, schedules in zip(shares, answers, strict=True):
-                for (key, _), schedule in zip(share, schedules, strict=True):
+            executor = self._ready()
+            # Not `map`, which cancels what is left when it is interrupted: the executor hangs if processes end then.
+            with _starting_processes():
+                answers = [executor.submit(_solve, task) for task in tasks]
+            for share, answer in zip(shares, answers, strict=True):
+                for (key, _), schedule in zip(share, answer.result(), strict=True):
                     self.cache.keep(key, schedule)
         except BrokenProcessPool:
             self._cut_lifeline()
             self._executor, self._jobs = None, 1
             self.cache.solve_many(list(new.values()))
 
-    def _started(self) -> ProcessPoolExecutor:
+    def _ready(self) -> ProcessPoolExecutor:
+        """Return what starts the processes with the first task."""
         if self._executor is None:
             context = get_context("spawn")
             self._lifeline = context.Pipe(duplex=False)
@@ -89,17 +93,31 @@ class SchedulePool:
 
 
 @contextlib.contextmanager
-def _no_interrupts_inherited() -> Iterator[None]:
-    """Start processes that Ctrl-C and requests to end do not reach: all of a group get them, and one is to answer.
+def _starting_processes() -> Iterator[None]:
+    """Start processes that Ctrl-C does not reach, and without being interrupted oneself before all have been started.
 
-    That one is this process, which they reach when all processes have been started: one that is half started would
-    wait for ever.
+    A terminal sends Ctrl-C to a whole group, of which one process is to answer. That one answers when this ends, and to
+    a request to end likewise: a process that is half started would wait for ever.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    # Python starts this process of its own with the first other one, and lets signals through when it has.
+    resource_tracker.ensure_running()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    came: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        # What other threads let through interrupts this one, blocked or not.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if (handler := signal.getsignal(number)) is not None:
+                handlers[number] = handler
+                signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _hold_lifeline(end: Connection) -> None:

@@ -258,16 +258,13 @@ def wait_for_the_end(group, seconds=10):
     assert living(group) == []
 
 
-def test_killed_with_processes_at_work_none_stays_behind(tmp_path):
-    process = start(write_run(tmp_path, MANY), tmp_path / "out")
+def test_killed_processes_leave_none_behind_and_cost_their_work_not_the_run(tmp_path):
+    run, out = write_run(tmp_path, MANY, counts="[2, 4, 8]"), tmp_path / "out"
+    process = start(run, out)
     assert workers(process)
     process.kill()
     process.communicate(timeout=30)
     wait_for_the_end(process.pid)
-
-
-def test_killed_workers_cost_their_work_not_the_run(tmp_path):
-    run, out = write_run(tmp_path, MANY, counts="[2, 4, 8]"), tmp_path / "out"
     process = start(run, out)
     for number in workers(process):
         os.kill(number, signal.SIGKILL)
