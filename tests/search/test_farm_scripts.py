@@ -150,3 +150,19 @@ def test_the_command(tmp_path, capsys):
         assert main(["farm", "slurm", run, "--out", "results", *options]) == 2
         assert told in capsys.readouterr().err
     assert main(["farm", "slurm", str(tmp_path / "missing.yaml"), "--out", "results"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--engine", "dask"], "--engine dask: needs --scheduler"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "it needs --engine dask"),
+        (["--engine", "dask", "--scheduler", "x", "--wait", "nan"], "--wait: found nan"),
+        (["--engine", "dask", "--scheduler", "x", "--wait", "-1"], "--wait: found -1"),
+    ],
+)
+def test_options_of_the_farm_that_do_not_fit(options, told, tmp_path, capsys):
+    run, out = str(write_run(tmp_path)), tmp_path / "out"
+    assert main(["search", run, "--out", str(out), *options]) == 2
+    assert told in capsys.readouterr().err
+    assert not out.exists()
