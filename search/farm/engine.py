@@ -141,7 +141,10 @@ class DaskEngine:
 
     def bounds(self, blocks: Sequence[Indices], kind: Bound) -> Iterator[BoundBlock]:
         """Yield the bounds of each block, in order."""
-        size = self._size(sum(len(indices) for indices in blocks), BOUNDED)
+        groups = self._evaluator.groups if kind is Bound.GROUP else None
+        # A bound of a group serves all its members.
+        each = 1 if groups is None else max(1, len(groups.of) // len(groups.best))
+        size = self._size(sum(len(indices) for indices in blocks), (BOUNDED[0] * each, BOUNDED[1] * each))
         parts = [
             Part(question=BoundsQuestion(indices=indices[start:end], kind=kind), block=number, start=start)
             for number, indices in enumerate(blocks)

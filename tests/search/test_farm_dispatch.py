@@ -6,16 +6,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from farm_cluster import write_run
+from farm_cluster import SPACE, write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from archplace.search.evaluator import BoundBlock
 from archplace.search.farm import dispatch
+from archplace.search.farm import engine as farm_engine
 from archplace.search.farm.answers import RECORDS, UnknownWorkError, Work, answer, answer_with
 from archplace.search.farm.checks import NonsenseError, check, recheck, records_of
 from archplace.search.farm.dispatch import LOSSES, STRIKES, TRIES, Dispatcher, Failure, Part, Reply
-from archplace.search.farm.engine import _cuts
+from archplace.search.farm.engine import DaskEngine, _cuts
 from archplace.search.farm.questions import BoundsQuestion, RecordsAnswer, RecordsQuestion, SchedulesQuestion
 from archplace.search.outcome import Bound
 from archplace.search.run import evaluator_of
@@ -149,6 +150,44 @@ def test_nothing_is_asked_for_that_there_is_no_room_for():
         assert part.block == due[0]
         due[0] += 1
     assert due == [8]
+
+
+class Honest(Actors):
+    """Workers that compute."""
+
+    def __init__(self, evaluator):
+        super().__init__([], 3)
+        self.evaluator = evaluator
+        self.sizes = []
+
+    def next_reply(self, timeout_s):
+        assert timeout_s > 0
+        ticket = next(reversed(self.held))
+        _, asked = self.held.pop(ticket)
+        self.sizes.append(len(asked))
+        return Reply(ticket=ticket, answer=answer_with(self.evaluator, asked))
+
+
+@pytest.mark.parametrize("kind", Bound)
+def test_blocks_of_every_kind_of_bound_come_back_whole(kind, tmp_path, monkeypatch):
+    # Many clocks, of which the highest only helps: a space with groups.
+    clocks = ", ".join(f"1.{number:02d} GHz" for number in range(8))
+    space = SPACE.replace("clock: [1 GHz]", f"clock: [{clocks}]")
+    job = load_run(write_run(tmp_path, space=space))
+    evaluator = evaluator_of(job, job.space.enumerate())
+    assert evaluator.groups is not None
+    monkeypatch.setattr(farm_engine, "BOUNDED", (10, 10))
+    engine = DaskEngine(job, evaluator, ScheduleCache(), scheduler="", say=print)
+    workers = Honest(evaluator)
+    monkeypatch.setattr(engine, "_dispatcher", engine._dispatch_to(workers))
+    blocks = np.array_split(np.arange(len(evaluator.architectures)), 5)
+    for found, block in zip(engine.bounds(blocks, kind), blocks, strict=True):
+        expected = evaluator.bounds(block, kind)
+        np.testing.assert_array_equal(found.values, expected.values)
+        np.testing.assert_array_equal(found.code, expected.code)
+        for one, other in zip(found.options, expected.options, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert len(workers.sizes) > 5
 
 
 @given(count=st.integers(0, 500), size=st.integers(2, 60))
