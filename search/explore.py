@@ -31,9 +31,9 @@ SOLVER_LIMIT_S = 0.2
 BLOCK = 16384
 """Architectures bounded at a time: memory grows with them times operators, and times placement options."""
 
-REFINED_AT_ONCE = 32
+REFINED_AT_ONCE = (32, 256)
 """Architectures whose schedules are solved before the front is renewed: what is stored survives, what is beaten is
-skipped."""
+skipped. More where the front stands still: schedules are proven faster together."""
 
 SEED_ROUNDS = 2
 """Rounds of evaluation by the first bounds alone: what these beat needs no dearer bounds."""
@@ -198,9 +198,13 @@ class Exploration:
                     break
                 self._evaluate_open(keep)
             self._phase = "schedules"
-            while len(batch := self._undecided()):
+            at_once = REFINED_AT_ONCE[0]
+            while len(batch := self._undecided(at_once)):
+                before = self.outcome.front_ids
                 self._tried.update(batch.tolist())
                 self._evaluate(batch, keep, solve=True)
+                still = self.outcome.front_ids == before
+                at_once = min(2 * at_once, REFINED_AT_ONCE[1]) if still else REFINED_AT_ONCE[0]
         self._finish()
         keep.show(self.progress())
         return self.outcome
@@ -394,14 +398,22 @@ class Exploration:
             layers -= 1
         return np.concatenate(found) if found else left
 
-    def _undecided(self) -> Indices:
-        """Return architectures with unproven points whose best cases are on the front of all such best cases."""
+    def _undecided(self, at_once: int) -> Indices:
+        """Return architectures with unproven points, those first whose best cases are foremost among such best cases.
+
+        At most ``at_once``, and none beyond the foremost unless more than the least number are wanted.
+        """
         points = self._unproven()
         if not points:
             return np.empty(0, dtype=np.int64)
-        foremost = _foremost(np.array([point.best_case for point in points]))
-        found = dict.fromkeys(points[i].architecture for i in foremost.tolist())
-        return np.array(list(found)[:REFINED_AT_ONCE], dtype=np.int64)
+        values = np.array([point.best_case for point in points])
+        left = np.arange(len(points))
+        found: dict[int, None] = {}
+        while len(left) and len(found) < at_once and (not found or at_once > REFINED_AT_ONCE[0]):
+            foremost = _foremost(values[left])
+            found.update(dict.fromkeys(points[i].architecture for i in left[foremost].tolist()))
+            left = np.delete(left, foremost)
+        return np.array(list(found)[:at_once], dtype=np.int64)
 
     def _unproven(self) -> list[Evaluated]:
         """Return evaluated points that are not proven and whose best case no point of the front dominates."""
