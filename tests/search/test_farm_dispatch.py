@@ -176,7 +176,7 @@ def test_blocks_of_every_kind_of_bound_come_back_whole(kind, tmp_path, monkeypat
     job = load_run(write_run(tmp_path, space=space))
     evaluator = evaluator_of(job, job.space.enumerate())
     assert evaluator.groups is not None
-    monkeypatch.setattr(farm_engine, "BOUNDED", (10, 10))
+    monkeypatch.setattr(farm_engine, "BOUNDED", (4, 4))
     engine = DaskEngine(job, evaluator, ScheduleCache(), scheduler="", say=print)
     workers = Honest(evaluator)
     monkeypatch.setattr(engine, "_dispatcher", engine._dispatch_to(workers))
