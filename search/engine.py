@@ -17,6 +17,10 @@ Indices = NDArray[np.int64]
 Keep = Callable[[Sequence[Record]], None]
 
 
+KEPT_AT_ONCE = 256
+"""Architectures after which a local engine hands over what it has: a kill costs no more than these."""
+
+
 class Engine(Protocol):
     """Answers an exploration's questions; the answers are those of one :class:`Evaluator`, whoever computes them."""
 
@@ -62,9 +66,14 @@ class LocalEngine:
         return (self._evaluator.bounds(indices, kind) for indices in blocks)
 
     def evaluate(self, indices: Indices, options: tuple[FloatArray, ...], *, solve: bool, keep: Keep) -> None:
-        """Evaluate architectures and hand their records to ``keep``."""
+        """Evaluate architectures and hand their records to ``keep``, some hundred at a time."""
+        for start in range(0, len(indices), KEPT_AT_ONCE):
+            rows = slice(start, start + KEPT_AT_ONCE)
+            keep(self._evaluate(indices[rows], tuple(one[:, rows] for one in options), solve=solve))
+
+    def _evaluate(self, indices: Indices, options: tuple[FloatArray, ...], *, solve: bool) -> list[Record]:
         evaluator = self._evaluator
         if solve:
             options = options or evaluator.bounds(indices, Bound.SCHEDULE).options
             self._pool.fill(evaluator.open_problems(indices, options))
-        keep(evaluator.evaluate(indices, options, cache=self._cache, solve=solve))
+        return evaluator.evaluate(indices, options, cache=self._cache, solve=solve)
