@@ -87,6 +87,8 @@ class Cluster:
     def start_scheduler(self) -> subprocess.Popen:
         file = self.folder / "scheduler.json"
         command = ["dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"]
+        # Where the test itself is killed, its processes end by themselves.
+        command += ["--idle-timeout", "120"]
         process = self._start("scheduler", [*command, "--scheduler-file", str(file)])
         wait_until(lambda: file.is_file() and file.read_text().rstrip().endswith("}"))
         self.address = json.loads(file.read_text())["address"]
@@ -101,6 +103,7 @@ class Cluster:
     def _start_worker(self, name: str, preload: str) -> subprocess.Popen:
         command = ["dask_worker", self.address, "--host", "127.0.0.1", "--name", name, "--nthreads", "1"]
         command += ["--no-nanny", "--no-dashboard", "--memory-limit", "0", "--local-directory", str(self.folder)]
+        command += ["--death-timeout", "20"]
         if preload:
             path = self.folder / f"preload_{name}.py"
             path.write_text(ONCE + preload)
