@@ -53,7 +53,9 @@ def test_who_prunes_whom_is_true(architectures):
 def test_each_tier_of_bounds_is_tighter_than_the_one_before_and_below_the_truth(architectures):
     workload = small_workload()
     exploration = Exploration.of(architectures, [workload], CLUSTER, CHOICES, jobs=1)
-    loose, tight = (exploration.evaluator.bounds(slice(None), kind).values[:, 0] for kind in (Bound.WORK, Bound.SCHEDULE))
+    loose, tight = (
+        exploration.evaluator.bounds(slice(None), kind).values[:, 0] for kind in (Bound.WORK, Bound.SCHEDULE)
+    )
     exact = np.array([exhaustive_s(architectures, i, workload)[1] for i in range(len(architectures))])
     assert (loose <= tight * (1 + 1e-9)).all()
     assert (tight * workload.global_batch <= exact * (1 + 1e-9)).all()
