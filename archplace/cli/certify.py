@@ -16,7 +16,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=int, metavar="N", help="processes that solve schedules (default: all processors)"
     )
     add_format(parser)
-    parser.epilog = "One row counts architectures by fate, one architectures × placement options. Exit code 0 when every fate follows from the inputs, 1 when something does not."
+    parser.epilog = (
+        "One row counts architectures by fate, one architectures × placement options. Exit code 0 when every fate "
+        "follows from the inputs, 1 when something does not."
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

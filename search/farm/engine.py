@@ -160,7 +160,7 @@ class DaskEngine:
         evaluator = self._evaluator
         options = options or evaluator.bounds(indices, Bound.SCHEDULE).options
         if solve:
-            self._solve(evaluator.open_problems(indices, options))
+            self._solve(evaluator.open_problems(indices, options), keep)
             keep(evaluator.evaluate(indices, options, cache=self._cache, solve=True))
             return
         parts = [
@@ -177,7 +177,8 @@ class DaskEngine:
                 self._cache.keep(problem.key(), schedule)
             keep(records_of(answer))
 
-    def _solve(self, problems: Sequence[ScheduleProblem]) -> None:
+    def _solve(self, problems: Sequence[ScheduleProblem], keep: Keep) -> None:
+        """Have the schedules solved that the cache does not know."""
         known = self._cache.schedules
         new = {problem.key(): problem for problem in problems}
         todo = [problem for key, problem in new.items() if key not in known]
@@ -198,6 +199,8 @@ class DaskEngine:
             assert isinstance(part.question, SchedulesQuestion)
             for problem, schedule in zip(part.question.problems, answer, strict=True):
                 self._cache.keep(problem.key(), schedule)
+            # No point follows from them yet, but they need not be solved again if the run is interrupted now.
+            keep(())
 
     def _size(self, count: int, limits: tuple[int, int]) -> int:
         """Return how many of ``count`` architectures a question is about: two questions per worker, within limits."""
