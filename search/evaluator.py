@@ -3,7 +3,8 @@
 An evaluator decides nothing and remembers nothing that matters: the same question has the same answer in any process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -97,6 +98,17 @@ class Evaluator:
             precisions = sorted({str(workload.precision) for workload in self.workloads})
             watts = [peak_power_w(self.architectures, self.technology, precision) for precision in precisions]
             self.power_w = np.max(watts, axis=0)
+
+    def each_alone(self) -> Iterator["Evaluator"]:
+        """Yield for each workload the evaluator of that workload by itself, with throughput as the only objective."""
+        for workload, search in zip(self.workloads, self.searches, strict=True):
+            alone = copy(self)
+            alone.workloads = [workload]
+            alone.objectives = Objectives.of(["throughput"])
+            alone.references_s = ()
+            alone.searches = [search.alone()]
+            alone._same_hbm = False
+            yield alone
 
     @property
     def reason_texts(self) -> tuple[str, ...]:

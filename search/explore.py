@@ -44,8 +44,9 @@ PROMISING_AT_ONCE = 128
 EVALUATED_AT_ONCE = 1024
 """Architectures, about, that are evaluated before the front is renewed, at most."""
 
-NARROWED_SHARE, NARROWED_AT_LEAST = 64, 8192
-"""A smaller tolerance is taken while it leaves no more than this share of the space to bound, or this many."""
+NARROWED_BOUNDS, NARROWED_EVALUATED = (64, 4096), (4096, 128)
+"""A smaller tolerance is taken while it leaves no more than one in so many architectures of the space, or so many, to
+bound and to evaluate."""
 
 OPTION_BYTES = 1 << 29
 """Memory for bounds of placement options; what does not fit is computed again when its architecture is evaluated."""
@@ -194,7 +195,7 @@ class Exploration:
                 self._evaluate(batch[self.outcome.fate[batch] == Fate.OPEN], keep, solve=False)
             self._evaluate_open(keep)
             for tolerance in self._tolerances[1:]:
-                if not self._narrow(tolerance):
+                if not self._narrow(tolerance, keep):
                     break
                 self._evaluate_open(keep)
             self._phase = "schedules"
@@ -219,17 +220,20 @@ class Exploration:
             # Where the front stands still, what lies behind the foremost bounds will have to be evaluated as well.
             layers = 2 * layers if self.outcome.front_ids == before else 1
 
-    def _narrow(self, tolerance: float) -> bool:
-        """Take a smaller tolerance, unless it would leave many architectures to bound; return whether it was taken."""
+    def _narrow(self, tolerance: float, journal: Journal) -> bool:
+        """Take a smaller tolerance, unless it would leave much to bound or to evaluate; return whether it was taken."""
         pruned = np.flatnonzero((self.outcome.fate == Fate.PRUNED) & self._members)
         earlier, self._tolerance = self._tolerance, tolerance
         again = pruned[~self._beaten(self.outcome.bound[pruned], self.outcome.front)]
         loose = self.outcome.bound_kind[again] < Bound.SCHEDULE
-        if loose.sum() > max(NARROWED_AT_LEAST, len(self._members) // NARROWED_SHARE):
-            self._tolerance = earlier
-            return False
-        self.outcome.fate[again] = Fate.OPEN
-        return True
+        if loose.sum() <= _share(NARROWED_BOUNDS, len(self._members)):
+            self.outcome.fate[again] = Fate.OPEN
+            self._tighten(again, journal)
+            if len(self._open()) <= _share(NARROWED_EVALUATED, len(self._members)):
+                return True
+        self._tolerance = earlier
+        self._prune(self._open())
+        return False
 
     @property
     def _slack(self) -> FloatArray:
@@ -476,6 +480,11 @@ def stated_gap(outcome: Outcome, others: FloatArray) -> tuple[float, ...]:
     return tuple(ratio - 1 if moves else 0.0 for moves in moving.tolist())
 
 
+def _share(limit: tuple[int, int], count: int) -> int:
+    """Return one in ``limit[0]`` of ``count``, at least ``limit[1]``."""
+    return max(count // limit[0], limit[1])
+
+
 def _number(indices: Indices) -> int:
     """Return a number of 64 bits that stands for a block of architectures."""
     return int.from_bytes(hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=8).digest(), signed=True)
@@ -508,15 +517,7 @@ def references_s(evaluator: Evaluator, run: Callable[[Evaluator], Outcome]) -> t
     ``run`` explores with one workload and throughput as the only objective.
     """
     found = []
-    for workload in evaluator.workloads:
-        alone = Evaluator(
-            architectures=evaluator.architectures,
-            workloads=[workload],
-            cluster=evaluator.cluster,
-            choices=evaluator.choices,
-            objectives=Objectives.of(["throughput"]),
-            technology=evaluator.technology,
-        )
+    for alone in evaluator.each_alone():
         front = run(alone).front
         found.append(min((point.seconds_per_sample for point in front), default=float("inf")))
     return tuple(found)

@@ -166,6 +166,14 @@ class WorkloadSearch:
         other._archs = architectures
         return other
 
+    def alone(self) -> "WorkloadSearch":
+        """Return the same search for the fastest placements, whatever the HBM capacities of other workloads."""
+        other = copy(self)
+        other.compared = [0]
+        other.groups = [np.arange(len(self.spaces))]
+        other._open_keys = {}
+        return other
+
     def _group_by_hbm(self) -> list[NDArray[np.intp]]:
         capacity = np.array([space.option.hbm_bytes for space in self.spaces])
         return [np.flatnonzero(capacity == value) for value in np.unique(capacity)]
