@@ -41,6 +41,9 @@ SEED_ROUNDS = 2
 PROMISING_AT_ONCE = 128
 """Architectures evaluated before the front is renewed, where there are more than two objectives."""
 
+FASTEST_AT_ONCE = 32
+"""Architectures evaluated before the best is renewed, where there is one objective."""
+
 EVALUATED_AT_ONCE = 1024
 """Architectures, about, that are evaluated before the front is renewed, at most."""
 
@@ -491,14 +494,17 @@ def _number(indices: Indices) -> int:
 
 
 def _foremost(values: FloatArray) -> NDArray[np.intp]:
-    """Return rows on the front of ``values`` (n, n_objectives): all of it for two objectives, some beyond.
+    """Return rows on the front of ``values`` (n, n_objectives): all for two objectives, some beyond, more for one.
 
     With more objectives the front of bounds may be most of them: those are taken that are least by one of some weighted
     sums of logarithms, which are on it.
     """
     if len(values) == 0:
         return np.empty(0, dtype=np.intp)
-    if values.shape[1] <= 2:
+    if values.shape[1] == 1:
+        # The front of one objective is a single point: some of those next to it are as promising.
+        return np.sort(np.argsort(values[:, 0], kind="stable")[:FASTEST_AT_ONCE])
+    if values.shape[1] == 2:
         return np.flatnonzero(front_mask(values))
     # The unit weights and fixed points of a simplex, by the fractional parts of multiples of irrational numbers.
     n_objectives = values.shape[1]

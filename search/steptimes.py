@@ -138,7 +138,7 @@ class StepTimes:
                 if at:
                     # Of a unit's time: all units for the one duration, or one of them for the other.
                     each = np.minimum(prices.all_s[:, at], prices.one_s[:, at] / count[:, None])
-                    np.maximum(least, each.sum(axis=1), out=least)
+                    np.maximum(least, _row_sums(each), out=least)
             seconds[key] = least * (1 - ROUNDING)
         return LayerSeconds(seconds=seconds, optimizer_s_per_parameter=self._optimizer_s(pricer))
 
@@ -171,7 +171,7 @@ class StepTimes:
         """Return the dynamic energy of each kind of layer on every architecture."""
         return LayerJoules(
             joules={
-                key: operator_energy_j(pricer, operators, technology).sum(axis=1)
+                key: _row_sums(operator_energy_j(pricer, operators, technology))
                 for key, operators in self.layers.operators.items()
             }
         )
@@ -237,6 +237,17 @@ class StepTimes:
 
     def _optimizer_s(self, pricer: Pricer) -> FloatArray:
         return pricer.price([self._optimizer]).all_s[:, 0] / OPTIMIZER_PARAMETERS
+
+
+def _row_sums(values: FloatArray) -> FloatArray:
+    """Return the sums over operators, ``(n_archs,)``, added in their order whatever the number of architectures.
+
+    NumPy's own sums may round differently for one row and for many: the same question must have the same answer.
+    """
+    total = np.zeros(len(values))
+    for column in values.T:
+        total += column
+    return total
 
 
 def refusals(workload: Workload, widths: Sequence[int], microbatches: Sequence[int]) -> dict[tuple[int, int], str]:
