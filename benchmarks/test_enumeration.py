@@ -3,9 +3,9 @@
 import pytest
 
 from archplace.arch_configs import load_cluster, load_space
+from archplace.search.choices import Choices
 from archplace.search.explore import BLOCK, Exploration
 from archplace.search.outcome import Bound
-from archplace.search.workload_search import Choices
 from archplace.workloads import load_workload
 
 

@@ -16,12 +16,13 @@ from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
 from archplace.costmodel import Pricer
 from archplace.costmodel.energy import peak_power_w
+from archplace.search.choices import Choices, Kept, Tried
 from archplace.search.figures import Figures
 from archplace.search.groups import Groups
 from archplace.search.objectives import Objective, Objectives, geometric_mean
 from archplace.search.outcome import NO_OPTION, Bound, Evaluated, Reasons, Record
 from archplace.search.schedule import ScheduleCache, ScheduleProblem
-from archplace.search.workload_search import Choices, Kept, Tried, WorkloadSearch
+from archplace.search.workload_search import WorkloadSearch
 from archplace.workloads import Workload
 
 Indices = NDArray[np.int64]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import Pricer, StageMemory, stage_memory
+from archplace.search.choices import WorkloadResult
 from archplace.search.placement.training import split_chain
 from archplace.search.schedule import Mode, ScheduleCache
 from archplace.search.steptimes import LayerGraphs
-from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Operator, TrainingStep, Unit, Workload
 
 PARTS = (

@@ -8,7 +8,6 @@ what earlier steps gave, so that a journal of the steps' answers lets an interru
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +15,16 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
+from archplace.search.choices import Choices
 from archplace.search.engine import Engine, LocalEngine
 from archplace.search.evaluator import BoundBlock, Evaluator
+from archplace.search.foremost import foremost
+from archplace.search.gap import stated_gap
 from archplace.search.objectives import Objectives
 from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Progress, Record
 from archplace.search.pareto import dominated_by, front_mask
 from archplace.search.schedule import ScheduleCache
-from archplace.search.workload_search import Choices
+from archplace.search.steps import Exchange, Journal, NoJournal
 from archplace.workloads import Workload
 
 SOLVER_LIMIT_S = 0.2
@@ -38,12 +40,6 @@ skipped. More where the front stands still: schedules are proven faster together
 SEED_ROUNDS = 2
 """Rounds of evaluation by the first bounds alone: what these beat needs no dearer bounds."""
 
-PROMISING_AT_ONCE = 128
-"""Architectures evaluated before the front is renewed, where there are more than two objectives."""
-
-FASTEST_AT_ONCE = 32
-"""Architectures evaluated before the best is renewed, where there is one objective."""
-
 EVALUATED_AT_ONCE = 1024
 """Architectures, about, that are evaluated before the front is renewed, at most."""
 
@@ -55,59 +51,6 @@ OPTION_BYTES = 1 << 29
 """Memory for bounds of placement options; what does not fit is computed again when its architecture is evaluated."""
 
 Indices = NDArray[np.int64]
-
-
-class Journal(Protocol):
-    """What is kept of an exploration while it runs, so that another process can go on with it.
-
-    The ``number`` of a block of bounds follows from the architectures in it: a block that is not the same is not found.
-    """
-
-    def bounds(self, kind: Bound, number: int) -> BoundBlock | None:
-        """Return the bounds of the block ``number``, or None where it was not finished."""
-
-    def keep_bounds(self, kind: Bound, number: int, block: BoundBlock, progress: Progress) -> None:
-        """Keep the bounds of a block."""
-
-    def record(self, architecture: int, *, solved: bool) -> Record | None:
-        """Return what evaluating an architecture gave, or None where it was not finished."""
-
-    def keep_records(self, records: Sequence[Record], *, solved: bool) -> None:
-        """Keep what evaluating architectures gave."""
-
-    def show(self, progress: Progress) -> None:
-        """Hear how far the exploration is."""
-
-
-class NoJournal:
-    """Keeps nothing."""
-
-    def bounds(self, kind: Bound, number: int) -> BoundBlock | None:  # noqa: ARG002
-        """Return None."""
-        return None
-
-    def keep_bounds(self, kind: Bound, number: int, block: BoundBlock, progress: Progress) -> None:
-        """Keep nothing."""
-
-    def record(self, architecture: int, *, solved: bool) -> Record | None:  # noqa: ARG002
-        """Return None."""
-        return None
-
-    def keep_records(self, records: Sequence[Record], *, solved: bool) -> None:
-        """Keep nothing."""
-
-    def show(self, progress: Progress) -> None:
-        """Tell nobody."""
-
-
-class Exchange(Protocol):
-    """Others who explore other architectures of the same space."""
-
-    def exchange(self, front: Sequence[Evaluated]) -> FloatArray:
-        """Show the front so far; return the values (n, n_objectives) of points that the others have shown since.
-
-        Asked the same number of times by a resumed exploration, it must give the same answers.
-        """
 
 
 class Exploration:
@@ -398,10 +341,10 @@ class Exploration:
         left = self._open()
         found: list[Indices] = []
         while layers and len(left) and sum(len(one) for one in found) < EVALUATED_AT_ONCE:
-            foremost = np.zeros(len(left), dtype=np.bool_)
-            foremost[_foremost(self.outcome.bound[left])] = True
-            found.append(left[foremost])
-            left = left[~foremost]
+            first = np.zeros(len(left), dtype=np.bool_)
+            first[foremost(self.outcome.bound[left])] = True
+            found.append(left[first])
+            left = left[~first]
             layers -= 1
         return np.concatenate(found) if found else left
 
@@ -417,9 +360,9 @@ class Exploration:
         left = np.arange(len(points))
         found: dict[int, None] = {}
         while len(left) and len(found) < at_once and (not found or at_once > REFINED_AT_ONCE[0]):
-            foremost = _foremost(values[left])
-            found.update(dict.fromkeys(points[i].architecture for i in left[foremost].tolist()))
-            left = np.delete(left, foremost)
+            first = foremost(values[left])
+            found.update(dict.fromkeys(points[i].architecture for i in left[first].tolist()))
+            left = np.delete(left, first)
         return np.array(list(found)[:at_once], dtype=np.int64)
 
     def _unproven(self) -> list[Evaluated]:
@@ -460,29 +403,6 @@ class Exploration:
             self.outcome.gap = stated_gap(self.outcome, self._others)
 
 
-def stated_gap(outcome: Outcome, others: FloatArray) -> tuple[float, ...]:
-    """Return by objective how much better than the front, with ``others`` (n, n_objectives), a point could be.
-
-    Relative: what was pruned is at least its bound, and what is not proven at least its best case.
-    """
-    ratio = 1.0
-    front = np.array([point.values for point in outcome.front]).reshape(-1, len(outcome.objectives))
-    front = np.concatenate((front, others))
-    lowest = [outcome.bound[outcome.fate == Fate.PRUNED]]
-    lowest += [np.array([p.best_case for p in outcome.points if not p.proven]).reshape(-1, front.shape[1])]
-    moving = np.array(outcome.objectives.depend_on_time)
-    for all_lowest in lowest:
-        # What the front dominates as it is leaves no gap.
-        some = all_lowest[dominated_by(all_lowest, front[front_mask(front)]) < 0]
-        nearest = np.full(len(some), np.inf)
-        for point in front:
-            fits = (point[~moving] <= some[:, ~moving]).all(axis=1)
-            worse = (point[moving] / some[:, moving]).max(axis=1, initial=1.0)
-            np.minimum(nearest, np.where(fits, worse, np.inf), out=nearest)
-        ratio = max(ratio, float(nearest.max(initial=1.0)))
-    return tuple(ratio - 1 if moves else 0.0 for moves in moving.tolist())
-
-
 def _share(limit: tuple[int, int], count: int) -> int:
     """Return one in ``limit[0]`` of ``count``, at least ``limit[1]``."""
     return max(count // limit[0], limit[1])
@@ -491,30 +411,6 @@ def _share(limit: tuple[int, int], count: int) -> int:
 def _number(indices: Indices) -> int:
     """Return a number of 64 bits that stands for a block of architectures."""
     return int.from_bytes(hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=8).digest(), signed=True)
-
-
-def _foremost(values: FloatArray) -> NDArray[np.intp]:
-    """Return rows on the front of ``values`` (n, n_objectives): all for two objectives, some beyond, more for one.
-
-    With more objectives the front of bounds may be most of them: those are taken that are least by one of some weighted
-    sums of logarithms, which are on it.
-    """
-    if len(values) == 0:
-        return np.empty(0, dtype=np.intp)
-    if values.shape[1] == 1:
-        # The front of one objective is a single point: some of those next to it are as promising.
-        return np.sort(np.argsort(values[:, 0], kind="stable")[:FASTEST_AT_ONCE])
-    if values.shape[1] == 2:
-        return np.flatnonzero(front_mask(values))
-    # The unit weights and fixed points of a simplex, by the fractional parts of multiples of irrational numbers.
-    n_objectives = values.shape[1]
-    steps = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0][:n_objectives]))
-    spread = np.modf(np.arange(1, PROMISING_AT_ONCE)[:, None] * steps[None, :])[0]
-    weights = -np.log(np.maximum(spread, 1e-9))
-    weights = np.concatenate((np.eye(n_objectives) + 1e-6, weights / weights.sum(axis=1, keepdims=True)))
-    with np.errstate(divide="ignore"):
-        scores = np.log(values) @ weights.T
-    return np.unique(scores.argmin(axis=0))
 
 
 def references_s(evaluator: Evaluator, run: Callable[[Evaluator], Outcome]) -> tuple[float, ...]:

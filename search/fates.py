@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from archplace.search.choices import INFEASIBLE, KEPT, LOST, PRUNED, Choices
 from archplace.search.evaluator import Evaluator
 from archplace.search.outcome import Fate, Outcome, Record
-from archplace.search.workload_search import INFEASIBLE, KEPT, LOST, PRUNED, Choices
 
 _FATES = {LOST: Fate.DOMINATED, PRUNED: Fate.PRUNED, INFEASIBLE: Fate.INFEASIBLE}
 

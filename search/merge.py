@@ -10,7 +10,7 @@ import numpy as np
 from archplace import __version__
 from archplace.arch_configs.architectures import FloatArray
 from archplace.arch_configs.errors import StoreError
-from archplace.search.explore import stated_gap
+from archplace.search.gap import stated_gap
 from archplace.search.journal import noted
 from archplace.search.outcome import Fate, Outcome, Progress, Reasons, Record
 from archplace.search.pareto import dominated_by, front_mask

@@ -12,12 +12,12 @@ from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
 from archplace.costmodel import Pricer, accelerator_cost_usd, energy_parts, peak_power_w, static_power_w
+from archplace.search.choices import WorkloadResult
 from archplace.search.explain import rows_by_graph
 from archplace.search.objectives import geometric_mean
 from archplace.search.outcome import Evaluated
 from archplace.search.placement.training import split_chain
 from archplace.search.steptimes import LAYERS, OPTIMIZER_PARAMETERS, LayerGraphs, optimizer_operator
-from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Operator, Workload
 
 ENERGY_PARTS = (

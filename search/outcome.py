@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archplace.arch_configs.architectures import FloatArray
+from archplace.search.choices import WorkloadResult
 from archplace.search.objectives import Objectives
 from archplace.search.pareto import dominated_by
-from archplace.search.workload_search import WorkloadResult
 
 NO_OPTION = "no placement option fits"
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from archplace.arch_configs.architectures import Architectures
 from archplace.search.budgets import budgets_of, tightest
+from archplace.search.choices import WorkloadResult
 from archplace.search.explain import Explanation, explain, peak_flops_per_s
 from archplace.search.metrics import Metrics, metrics_of
 from archplace.search.objectives import Objective
 from archplace.search.outcome import Evaluated, Fate
 from archplace.search.run import RunResult
-from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Workload
 
 Row = dict[str, object]

@@ -15,11 +15,12 @@ from archplace.arch_configs import Architectures, price_accelerator_area
 from archplace.arch_configs.errors import ConfigError, StoreError
 from archplace.search.engine import Engine
 from archplace.search.evaluator import Evaluator
-from archplace.search.explore import SOLVER_LIMIT_S, Exchange, Exploration, references_s
+from archplace.search.explore import SOLVER_LIMIT_S, Exploration, references_s
 from archplace.search.journal import StoreJournal
 from archplace.search.outcome import Evaluated, Outcome, Progress
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
+from archplace.search.steps import Exchange
 from archplace.search.store import Store
 from archplace.search.store_lock import is_locked
 from archplace.search.unfinished import unfinished_outcome

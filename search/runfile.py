@@ -21,8 +21,8 @@ from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.arch_configs.files import Document, FileModel, KeyPath, parse_document, read_document
 from archplace.arch_configs.technology import Technology
 from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres, Watts
+from archplace.search.choices import Choices
 from archplace.search.objectives import Objective, Objectives
-from archplace.search.workload_search import Choices
 from archplace.workloads import Workload, load_workload
 
 T = TypeVar("T")

@@ -1,5 +1,6 @@
 """Rows and texts of listings: the front, an architecture's fate, its placement options."""
 
+from archplace.search.choices import WorkloadResult
 from archplace.search.fates import options_of
 from archplace.search.objectives import Objective
 from archplace.search.outcome import BOUND_NAMES, Bound, Fate, Outcome
@@ -16,7 +17,6 @@ from archplace.search.points import (
     view,
 )
 from archplace.search.run import RunResult, evaluator_of
-from archplace.search.workload_search import WorkloadResult
 
 __all__ = [
     "BASELINE",

@@ -1,5 +1,6 @@
 """The card of placement and schedule: stages on devices, and the block's operators on units, for a selected pick."""
 
+from archplace.search.choices import WorkloadResult
 from archplace.search.explain import Explanation
 from archplace.search.report._card import card, empty, figure
 from archplace.search.report._format import count, number, percent, seconds
@@ -7,7 +8,6 @@ from archplace.search.report._html import Html, element, table
 from archplace.search.report.contents import Contents
 from archplace.search.report.schedule_plot import draw_schedule, prepare_schedule
 from archplace.search.report.why_plot import labelled_points
-from archplace.search.workload_search import WorkloadResult
 
 
 def placement_card(contents: Contents) -> Html:

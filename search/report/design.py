@@ -1,10 +1,10 @@
 """One design point as a document: architecture, placement, metrics, breakdown, memory, difference to the baseline."""
 
+from archplace.search.choices import WorkloadResult
 from archplace.search.explain import Explanation
 from archplace.search.metrics import ENERGY_PARTS, WorkloadMetrics
 from archplace.search.points import PointView, Row
 from archplace.search.report.picks import difference
-from archplace.search.workload_search import WorkloadResult
 from archplace.workloads import Workload
 
 

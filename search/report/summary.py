@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from archplace.search.choices import Choices
 from archplace.search.fates import option_fates
 from archplace.search.options import Option
 from archplace.search.outcome import BOUND_NAMES, Bound, Fate, Reasons
 from archplace.search.run import RunResult
-from archplace.search.workload_search import Choices
 
 MOST_NAMED = 12
 """Examples named per reason before the rest is only counted."""

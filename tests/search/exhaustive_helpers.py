@@ -7,9 +7,9 @@ import numpy as np
 
 from archplace.arch_configs import Cluster, NetworkDimension, Topology
 from archplace.costmodel import Pricer, ring_s, spread, stage_memory
+from archplace.search.choices import Choices
 from archplace.search.schedule import ScheduleCache, ScheduleGraph
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS
-from archplace.search.workload_search import Choices
 from archplace.workloads import CollectiveKind, Operator, Phase, Unit, load_workload
 
 CLUSTER = Cluster(

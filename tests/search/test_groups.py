@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archplace.arch_configs import load_cluster, load_space
+from archplace.search.choices import Choices
 from archplace.search.evaluator import Evaluator
 from archplace.search.explore import Exploration
 from archplace.search.groups import AREA_STEP, Groups
 from archplace.search.objectives import Objectives
 from archplace.search.outcome import Bound, Fate
-from archplace.search.workload_search import Choices
 from archplace.workloads import load_workload
 
 RESOURCES = (

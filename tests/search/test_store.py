@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from archplace.arch_configs.errors import StoppedError, StoreError
+from archplace.search.choices import WorkloadResult
 from archplace.search.evaluator import BoundBlock
 from archplace.search.objectives import Objectives
 from archplace.search.options import Option
@@ -18,7 +19,6 @@ from archplace.search.placement.training import BestPlacement, Degrees
 from archplace.search.schedule import ScheduleGraph, solve
 from archplace.search.store import FILE, Store
 from archplace.search.store_lock import LOCK_FILE, is_locked
-from archplace.search.workload_search import WorkloadResult
 
 DONE = {"phase": "done"}
 

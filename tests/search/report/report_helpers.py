@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from archplace.arch_configs import Architectures, DesignSpace, load_accelerator, load_cluster, load_space
+from archplace.search.choices import Choices, WorkloadResult
 from archplace.search.objectives import Objectives
 from archplace.search.options import Option
 from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Reasons, Record
@@ -30,7 +31,6 @@ from archplace.search.placement.training import BestPlacement, Degrees
 from archplace.search.run import Baseline, RunResult, RunSearch
 from archplace.search.runfile import Effort, Run
 from archplace.search.schedule import ScheduleCache
-from archplace.search.workload_search import Choices, WorkloadResult
 from archplace.workloads import Workload, load_workload
 
 AREAS = (100.0, 200.0, 300.0, 400.0, 250.0, 500.0, 600.0, 50.0)

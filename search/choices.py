@@ -1,0 +1,69 @@
+"""What a search may choose on an architecture, and what it has chosen."""
+
+from dataclasses import dataclass
+
+from archplace.arch_configs.architectures import FloatArray
+from archplace.search.options import Option
+from archplace.search.placement.training import BestPlacement
+from archplace.search.schedule import PROOF_TOLERANCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What a run lets the search choose besides the architecture, and the budgets it must keep."""
+
+    accelerators: int
+    tensor_parallel: tuple[int, ...]
+    microbatch: tuple[int, ...]
+    recompute: tuple[bool, ...]
+    hbm_bytes: tuple[int, ...] | None
+    """HBM capacities to choose from; None takes each architecture's own."""
+    max_area_mm2: float | None = None
+    max_power_w: float | None = None
+    max_step_s: float | None = None
+    """The further budgets hold for each workload by itself."""
+    min_samples_per_s: float | None = None
+    max_joules_per_sample: float | None = None
+    max_usd_per_sample: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadResult:
+    """One placement of one workload on one architecture."""
+
+    option: Option
+    placement: BestPlacement
+    lower_step_s: float
+    """No schedule makes it faster on this architecture; equals the step time when that is proven."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing faster exists, within the proof tolerance of schedules."""
+        return self.lower_step_s >= self.placement.step_s * (1 - PROOF_TOLERANCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A placement that no other one on the same architecture beats for certain."""
+
+    result: WorkloadResult
+    option: int
+    """Index in :attr:`WorkloadSearch.spaces`."""
+    reached: FloatArray
+    """(n_figures,) figures per sample."""
+    best_case: FloatArray
+    """(n_figures,) the same with the lower bounds of schedules that are not proven."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What came of the placement options on one architecture."""
+
+    kept: list[Kept]
+    options: str
+    """One character for each of :attr:`WorkloadSearch.spaces`, see the constants below."""
+
+
+KEPT, LOST, PRUNED, INFEASIBLE = "kdpi"
+"""An option's fate on an evaluated architecture: part of its points; evaluated and beaten by those; not evaluated, its
+bound beaten by those; or beyond a budget or not to be had."""
