@@ -37,7 +37,7 @@ def unpack_block(data: bytes) -> BoundBlock:
     try:
         return BoundBlock(
             values=arrays["values"].astype(np.float64, copy=False),
-            code=arrays["code"].astype(np.int8, copy=False),
+            code=arrays["code"].astype(np.int16, copy=False),
             amount=arrays["amount"].astype(np.float64, copy=False),
             options=tuple(
                 arrays[f"options{w}"].astype(np.float64, copy=False)

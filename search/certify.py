@@ -18,10 +18,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from archplace import __version__
 from archplace.arch_configs.architectures import FloatArray
-from archplace.search.evaluator import Evaluator
-from archplace.search.explore import BLOCK, SOLVER_LIMIT_S, Exploration, references_s
+from archplace.search.choices import WorkloadResult
+from archplace.search.evaluator import BoundBlock, Evaluator
+from archplace.search.explore import SOLVER_LIMIT_S, Exploration, blocks_of, references_s
 from archplace.search.fates import option_counts
+from archplace.search.gap import stated_gap
 from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Record
 from archplace.search.pareto import dominated_by, front_mask
 from archplace.search.pool import SchedulePool
@@ -64,11 +67,14 @@ def certify(folder: Path, *, jobs: int | None = None) -> Certificate:
     """Check the run in ``folder``; raises :class:`StoreError` when there is none or it is not finished."""
     with Store.open(folder) as store:
         job, outcome = stored_run(store)
-        claimed = store.meta().get("digest")
+        claimed, version = store.meta().get("digest"), store.meta().get("version")
         solved = set(store.records(solved=True))
     failures = _Failures()
     if claimed != job.digest:
         failures.add("inputs", "the store was written for other inputs than it says it has")
+        return _certificate({}, {}, outcome, failures)
+    if version != __version__:
+        failures.add("version", f"written by archplace {version}, this is {__version__}: search again with this one")
     architectures = job.space.enumerate()
     count = len(architectures)
     if outcome.objectives != job.objectives:
@@ -78,8 +84,11 @@ def certify(folder: Path, *, jobs: int | None = None) -> Certificate:
         failures.add("fates", f"{len(outcome.fate)} architectures are stored, the space has {count}")
         return _certificate({}, {}, outcome, failures)
     evaluator = _evaluator(job, outcome, failures, jobs)
-    bounds, refused = _bounds(evaluator, outcome)
+    anew = _bounds(evaluator, outcome)
+    bounds, refused = anew.values, anew.code >= 0
     _check_bounds(bounds, outcome, failures)
+    _check_reasons(anew, evaluator, outcome, failures)
+    _check_gap(job, outcome, failures)
     found = _check_points(evaluator, outcome, refused, solved, failures, jobs)
     _check_fates(bounds, refused, outcome, found, solved, failures)
     counts = {fate.name.lower(): int((outcome.fate == fate).sum()) for fate in Fate}
@@ -128,22 +137,24 @@ def _evaluator(job: Run, outcome: Outcome, failures: _Failures, jobs: int | None
     return evaluator_of(job, evaluator.architectures, references)
 
 
-def _bounds(evaluator: Evaluator, outcome: Outcome) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return the bounds of all architectures as tight as the store says they are, and which are infeasible by them."""
+def _bounds(evaluator: Evaluator, outcome: Outcome) -> BoundBlock:
+    """Return the bounds of all architectures as tight as the store says they are, and why some are infeasible."""
     count = len(evaluator.architectures)
-    bounds = np.zeros((count, len(evaluator.objectives)))
-    refused = np.zeros(count, dtype=np.bool_)
+    found = BoundBlock(
+        values=np.zeros((count, len(evaluator.objectives))),
+        code=np.full(count, -1, dtype=np.int16),
+        amount=np.zeros(count),
+    )
     for kind in Bound:
         wanted = np.flatnonzero(outcome.bound_kind == kind)
         if kind is Bound.GROUP and len(wanted) and evaluator.groups is None:
             continue  # no such bound: what claims to have it keeps the bound 0, which nothing dominates
-        step = len(wanted) if kind is Bound.GROUP else BLOCK
-        for start in range(0, len(wanted), max(step, 1)):
-            some = wanted[start : start + step]
+        for some in blocks_of(evaluator, wanted, kind):
             block = evaluator.bounds(some, kind)
-            bounds[some] = block.values
-            refused[some] = block.code >= 0
-    return bounds, refused
+            found.values[some] = block.values
+            found.code[some] = block.code
+            found.amount[some] = block.amount
+    return found
 
 
 def _check_bounds(bounds: FloatArray, stored: Outcome, failures: _Failures) -> None:
@@ -151,6 +162,31 @@ def _check_bounds(bounds: FloatArray, stored: Outcome, failures: _Failures) -> N
     same = (np.isclose(bounds, old, rtol=TOLERANCE, atol=0) | (np.isinf(bounds) & np.isinf(old))).all(axis=1)
     for i in np.flatnonzero(~same).tolist():
         failures.add("bound", f"architecture {i}: stored {old[i].tolist()}, computed anew {bounds[i].tolist()}")
+
+
+def _check_reasons(anew: BoundBlock, evaluator: Evaluator, stored: Outcome, failures: _Failures) -> None:
+    reasons = stored.reasons
+    if reasons.texts != evaluator.reason_texts or stored.option_reasons != evaluator.option_reasons:
+        failures.add("reasons", "stored texts of reasons are not those of the inputs")
+    wrong = (reasons.code != anew.code) | ~np.isclose(reasons.amount, anew.amount, rtol=TOLERANCE, atol=0)
+    for i in np.flatnonzero(wrong).tolist():
+        failures.add("reasons", f"architecture {i}: another reason is stored than found anew")
+    own = {i: record.reason for i, record in stored.records.items() if record.reason is not None}
+    if own != reasons.own:
+        failures.add("reasons", "stored reasons of evaluated architectures are not those of their records")
+
+
+def _check_gap(job: Run, stored: Outcome, failures: _Failures) -> None:
+    """An exact run states no gap, another one that which its bounds and points leave."""
+    exact = job.tolerances[-1] == 0
+    if exact != (stored.gap is None):
+        failures.add("gap", f"stored {stored.gap}, the run was {'' if exact else 'not '}to be exact")
+        stored.gap = None
+    elif stored.gap is not None:
+        left = stated_gap(stored, np.empty((0, len(stored.objectives))))
+        if len(stored.gap) != len(left) or not np.allclose(stored.gap, left, rtol=1e-6, atol=TOLERANCE):
+            failures.add("gap", f"stored {list(stored.gap)}, bounds and points leave {list(left)}")
+            stored.gap = None
 
 
 def _check_points(
@@ -193,12 +229,31 @@ def _check_record(old: Record, new: Record, failures: _Failures) -> None:
     for before, after in zip(old.points, new.points, strict=True):
         if [result.option for result in before.results] != [result.option for result in after.results]:
             failures.add("point", f"design {before.id}: other placement options than found anew")
+        for mine, theirs in zip(before.results, after.results, strict=False):
+            if not _same_result(mine, theirs):
+                failures.add("point", f"design {before.id}: another placement than found anew")
         for what in ("values", "best_case", "seconds_per_sample", "lower_seconds_per_sample"):
             one, other = np.atleast_1d(getattr(before, what)), np.atleast_1d(getattr(after, what))
             if one.shape != other.shape or not np.allclose(one, other, rtol=TOLERANCE, atol=0):
                 failures.add("point", f"design {before.id}: stored {what} {one.tolist()}, found anew {other.tolist()}")
+    if old.reason != new.reason:
+        failures.add("reasons", f"architecture {i}: stored {old.reason!r}, found anew {new.reason!r}")
     if old.options != new.options:
         failures.add("options", f"architecture {i}: stored fates of its placement options differ from those found anew")
+
+
+def _same_result(one: WorkloadResult, other: WorkloadResult) -> bool:
+    mine, theirs = one.placement, other.placement
+    found, again = (
+        np.array((value.step_s, value.load_s, value.sync_s, value.optimizer_s, lower))
+        for value, lower in ((mine, one.lower_step_s), (theirs, other.lower_step_s))
+    )
+    return (
+        mine.blocks == theirs.blocks
+        and (mine.degrees.stages, mine.degrees.replicas, mine.degrees.microbatches)
+        == (theirs.degrees.stages, theirs.degrees.replicas, theirs.degrees.microbatches)
+        and bool(np.allclose(found, again, rtol=TOLERANCE, atol=0))
+    )
 
 
 def _slack(outcome: Outcome) -> FloatArray:
@@ -226,6 +281,10 @@ def _check_fates(
     values = np.array([point.values for point in front]).reshape(-1, bounds.shape[1])
     off = [point for point in points if (point.architecture, point.number) not in stored.front_ids]
     _check_best_cases(off, values, slack, solved, failures)
+    for point in front:
+        near = (np.array(point.values) <= np.array(point.best_case) * (slack + TOLERANCE)).all()
+        if not (point.proven or near or point.architecture in solved):
+            failures.add("point", f"design {point.id}: on the front with schedules that were never solved")
     beaten = dominated_by(bounds * (slack + TOLERANCE), values) >= 0
     for i, fate in enumerate(stored.fate.tolist()):
         evaluated = i in stored.records

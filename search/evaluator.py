@@ -16,7 +16,7 @@ from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
 from archplace.costmodel import Pricer
 from archplace.costmodel.energy import peak_power_w
-from archplace.search.choices import Choices, Kept, Tried
+from archplace.search.choices import KEPT, LOST, Choices, Kept, Tried
 from archplace.search.figures import Figures
 from archplace.search.groups import Groups
 from archplace.search.objectives import Objective, Objectives, geometric_mean
@@ -37,7 +37,7 @@ class BoundBlock:
 
     values: FloatArray
     """(n, n_objectives); infinite where infeasible."""
-    code: NDArray[np.int8]
+    code: NDArray[np.int16]
     """(n,) why infeasible: index in :attr:`Evaluator.reason_texts`, −1 where feasible."""
     amount: FloatArray
     """(n,) the number in the reason."""
@@ -196,7 +196,7 @@ class Evaluator:
 
         ``of`` says which columns of ``options`` are the architectures'; without it they are in the same order.
         """
-        code = np.full(len(archs), -1, dtype=np.int8)
+        code = np.full(len(archs), -1, dtype=np.int16)
         amount = np.zeros(len(archs))
 
         def refuse(where: NDArray[np.bool_], reason: int, number: FloatArray) -> None:
@@ -285,6 +285,9 @@ class Evaluator:
         if not combinations:
             reason = "no HBM capacity suits all workloads"
             return Record(architecture=architecture, points=(), options=options, reason=reason)
+        options = tuple(
+            _only_used(text, {combination[w].option for combination in combinations}) for w, text in enumerate(options)
+        )
         return Record(architecture=architecture, points=self._points(architecture, combinations), options=options)
 
     def _refusal(self, search: WorkloadSearch, found: list[Kept]) -> str:
@@ -364,6 +367,11 @@ class Evaluator:
         """Drop what is known of single architectures, which is computed again when needed."""
         for search in self.searches:
             search.forget()
+
+
+def _only_used(options: str, used: set[int]) -> str:
+    """Return fates of options in which those kept that no point uses have lost to the points."""
+    return "".join(LOST if code == KEPT and i not in used else code for i, code in enumerate(options))
 
 
 def _stacked(combinations: list[tuple[Kept, ...]], which: str) -> FloatArray:

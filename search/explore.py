@@ -197,22 +197,12 @@ class Exploration:
             if not known:
                 journal.keep_bounds(kind, _number(indices), block, self.progress())
 
-    def _blocks(self, indices: Indices, kind: Bound) -> list[Indices]:
-        """Return ``indices`` in blocks; for bounds of groups, blocks of whole groups."""
-        groups = self.evaluator.groups
-        if kind is not Bound.GROUP or groups is None:
-            return [indices[start : start + BLOCK] for start in range(0, len(indices), BLOCK)]
-        number = groups.of[indices]
-        order = np.argsort(number, kind="stable")
-        ends = np.searchsorted(number[order], np.arange(BLOCK, int(groups.of.max()) + 1, BLOCK))
-        return [block for block in np.split(indices[order], ends) if len(block)]
-
     def _bounds(self, indices: Indices, kind: Bound, journal: Journal) -> Iterator[tuple[Indices, BoundBlock, bool]]:
         """Yield ``indices`` in blocks with their bounds, and whether the journal knew these.
 
         Blocks are kept in their order, so that those known stand before all others.
         """
-        rest = self._blocks(indices, kind)
+        rest = blocks_of(self.evaluator, indices, kind)
         while rest:
             known = journal.bounds(kind, _number(rest[0]))
             if known is None:
@@ -260,6 +250,9 @@ class Exploration:
             self._options[i] = own
             self._option_bytes += sum(one.nbytes for one in own)
 
+    def _drop_options(self, architecture: int) -> None:
+        self._option_bytes -= sum(one.nbytes for one in self._options.pop(architecture, ()))
+
     def _options_of(self, indices: Indices) -> tuple[FloatArray, ...]:
         """Return the bounds of the options of some architectures, or nothing where they are not known of all."""
         if len(indices) == 0 or any(i not in self._options for i in indices.tolist()):
@@ -289,9 +282,8 @@ class Exploration:
         for record in records:
             outcome.records[record.architecture] = record
             outcome.fate[record.architecture] = Fate.DOMINATED if record.points else Fate.INFEASIBLE
-            self._option_bytes -= sum(one.nbytes for one in self._options.get(record.architecture, ()))
             if not record.points or all(point.proven for point in record.points):
-                self._options.pop(record.architecture, None)
+                self._drop_options(record.architecture)
             if record.reason is not None:
                 outcome.reasons.own[record.architecture] = record.reason
         candidates = [point for point in outcome.front if point.architecture not in renewed]
@@ -321,8 +313,12 @@ class Exploration:
         if new is not None and len(self.outcome.objectives) > 2:
             # Earlier points have been compared with these bounds already.
             front = [point for point in front if point.architecture in new]
-        beaten = self._beaten(self.outcome.bound[indices], front)
-        self.outcome.fate[indices[beaten]] = Fate.PRUNED
+        beaten = indices[self._beaten(self.outcome.bound[indices], front)]
+        self.outcome.fate[beaten] = Fate.PRUNED
+        if self._tolerances[-1] == 0:
+            # Never to be opened again.
+            for architecture in beaten.tolist() if self._options else ():
+                self._drop_options(architecture)
 
     def _beaten(self, lowest: FloatArray, front: Sequence[Evaluated]) -> NDArray[np.bool_]:
         """Return which best cases (n, n_objectives) a point of ``front`` dominates, or comes near enough."""
@@ -401,6 +397,17 @@ class Exploration:
         """State how far the front may be from the true one, where it was not to be exact."""
         if self._tolerances[-1] > 0:
             self.outcome.gap = stated_gap(self.outcome, self._others)
+
+
+def blocks_of(evaluator: Evaluator, indices: Indices, kind: Bound) -> list[Indices]:
+    """Return ``indices`` in blocks whose bounds are computed at once; for bounds of groups, blocks of whole groups."""
+    groups = evaluator.groups
+    if kind is not Bound.GROUP or groups is None:
+        return [indices[start : start + BLOCK] for start in range(0, len(indices), BLOCK)]
+    number = groups.of[indices]
+    order = np.argsort(number, kind="stable")
+    ends = np.searchsorted(number[order], np.arange(BLOCK, int(groups.of.max()) + 1, BLOCK))
+    return [block for block in np.split(indices[order], ends) if len(block)]
 
 
 def _share(limit: tuple[int, int], count: int) -> int:

@@ -124,8 +124,13 @@ class Figures:
         indices: Indices,
         space: OptionSpace,
         workload: Workload,
+        *,
+        least: bool = False,
     ) -> FloatArray:
         """Return the figures of placements, ``(n, count)``; infinite where there is none.
+
+        With ``least`` no placement of the option that takes as long or longer has lower ones: what replicas and
+        boundaries add is left out.
 
         ``bounds`` ``(n, count)`` are those of :meth:`bounds` for the same architectures and option: what the placements
         add to them is added, so that no figure falls below its bound.
@@ -137,7 +142,7 @@ class Figures:
             assert self.static_w is not None
             assert optimizer_j is not None
             later_s = np.maximum(found[:, 0] - bounds[:, 0], 0.0)
-            more = self._beyond_one_j(placements, optimizer_j, space, workload) / batch
+            more = 0.0 if least else self._beyond_one_j(placements, optimizer_j, space, workload) / batch
             with np.errstate(invalid="ignore"):
                 found[:, 1] = bounds[:, 1] + (self.static_w[indices] * self.accelerators * later_s + more)
         if self.count > 2:

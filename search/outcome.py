@@ -118,7 +118,7 @@ class Progress:
 class Reasons:
     """Why architectures are infeasible: for each a text with a number, so that a million of them take little space."""
 
-    code: NDArray[np.int8]
+    code: NDArray[np.int16]
     """(n_archs,) index in ``texts``; −1 for none."""
     amount: FloatArray
     """(n_archs,) the number in the text."""
@@ -130,7 +130,7 @@ class Reasons:
     @classmethod
     def none(cls, n_archs: int, texts: tuple[str, ...]) -> "Reasons":
         """Return a table in which no architecture has a reason."""
-        return cls(code=np.full(n_archs, -1, dtype=np.int8), amount=np.zeros(n_archs), texts=texts)
+        return cls(code=np.full(n_archs, -1, dtype=np.int16), amount=np.zeros(n_archs), texts=texts)
 
     def get(self, architecture: int) -> str | None:
         """Return the reason of one architecture, or None."""

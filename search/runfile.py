@@ -72,6 +72,13 @@ class _Budgets(FileModel):
     joules_per_sample: _Positive | None = None
     usd_per_sample: _Positive | None = None
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _given(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("found no value; give the budget's value with its unit, or remove the key")
+        return value
+
 
 class _Run(FileModel):
     workload: str | None = None

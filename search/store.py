@@ -373,7 +373,7 @@ class Store:
                 bound_kind=arrays["bound_kind"].astype(np.int8, copy=False),
                 records=records,
                 reasons=Reasons(
-                    code=arrays["reason_code"].astype(np.int8, copy=False),
+                    code=arrays["reason_code"].astype(np.int16, copy=False),
                     amount=arrays["reason_amount"].astype(np.float64, copy=False),
                     texts=tuple(texts["reasons"]),
                     own={int(key): text for key, text in texts["own_reasons"].items()},

@@ -32,7 +32,8 @@ class Trial:
         self._found: dict[tuple[int, int], tuple[Placements, int]] = {}
         self._placed = np.zeros(bounds.shape[:2], dtype=np.bool_)
         self._compared = search.compared
-        self._fastest_only = self._compared == [0]
+        # Where workloads must agree on an HBM capacity, the fastest of each capacity counts.
+        self._fastest_only = self._compared == [0] and len(search.groups) == 1
         self._fastest_s: FloatArray = np.full(bounds.shape[1], np.inf)
         """(n,) seconds per sample of the fastest placement that keeps the budgets."""
         self._group_of = {int(i): group for group in search.groups for i in group}
@@ -83,11 +84,15 @@ class Trial:
             self._fastest_s[at] = np.minimum(self._fastest_s[at], good)
             for row, column in enumerate(at.tolist()):
                 self._found[i, column] = best, row
-            hopeful = self._figures(i, at, best if _same(high, low) else space.best_of(low, limit_s))
+            fastest = best if _same(high, low) else space.best_of(low, limit_s)
+            settled = (fastest.step_s == best.step_s)[:, None]
+            hopeful = np.where(settled, self._reached[i, at], self._figures(i, at, fastest, least=True))
             # The order in which a bound adds may differ from that of a sum by a rounding.
             self._best_case[i, at] = np.minimum(hopeful, self._reached[i, at])
 
-    def _figures(self, option: int, columns: NDArray[np.intp], placements: Placements) -> FloatArray:
+    def _figures(
+        self, option: int, columns: NDArray[np.intp], placements: Placements, *, least: bool = False
+    ) -> FloatArray:
         search = self._search
         indices = self._indices[columns]
         return search.figures.of(
@@ -97,6 +102,7 @@ class Trial:
             indices,
             search.spaces[option],
             search.workload,
+            least=least,
         )
 
     def open_keys(self, column: int) -> frozenset[Key]:

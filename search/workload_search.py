@@ -146,8 +146,7 @@ class WorkloadSearch:
     def bounds(self, indices: Indices | slice, archs: Architectures, pricer: Pricer) -> FloatArray:
         """Return lower bounds of the figures, ``(n_options, n, n_figures)``; infinite where infeasible.
 
-        ``archs`` and ``pricer`` are those of ``indices``. A budget that even the bound exceeds makes all figures
-        infinite, but for the first figure of :meth:`within`, which see.
+        ``archs`` and ``pricer`` are those of ``indices``.
         """
         seconds = {key: self._times[key].bounds(archs, pricer) for key in self._used}
         return self._bounds(indices, pricer, seconds, OptionSpace.bound_s)

@@ -3,6 +3,7 @@
 import argparse
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from archplace.arch_configs.errors import ConfigError
 from archplace.search.run import MakeEngine
@@ -49,4 +50,9 @@ def engine_of(arguments: argparse.Namespace, say: Callable[[str], None]) -> Make
         raise ConfigError(f"--wait: found {arguments.wait:g}, needs a number of seconds from 0")
     from archplace.search.farm.engine import dask_engine
 
+    if "://" not in arguments.scheduler and not Path(arguments.scheduler).is_file():
+        raise ConfigError(
+            f"--scheduler: found {arguments.scheduler!r}, which is neither an address (tcp://HOST:PORT or "
+            "tls://HOST:PORT) nor a file; 'dask scheduler' prints the one and, with --scheduler-file, writes the other"
+        )
     return dask_engine(arguments.scheduler, say=say, wait_s=arguments.wait)

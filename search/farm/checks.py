@@ -111,7 +111,7 @@ def _bounds(evaluator: Evaluator, question: BoundsQuestion, answer: object) -> B
     searches = evaluator.searches if question.kind is Bound.SCHEDULE else []
     _need(
         _is_array(answer.values, (n, width), np.float64)
-        and _is_array(answer.code, (n,), np.int8)
+        and _is_array(answer.code, (n,), np.int16)
         and _is_array(answer.amount, (n,), np.float64)
         and len(answer.options) == len(searches)
         and all(

@@ -114,7 +114,7 @@ def test_a_gap_stated_too_small_is_found(quick, tmp_path):
     ((gap,),) = query(copy, "select data from texts where name = 'gap'")
     assert json.loads(gap)[0] > 0
     query(copy, "update texts set data = '[0.0, 0.0]' where name = 'gap'")
-    fails(copy, "dominance")
+    fails(copy, "gap")
 
 
 def test_a_point_made_faster_is_found(copy):
@@ -211,3 +211,41 @@ def test_an_unfinished_run_has_no_certificate(copy):
     query(copy, "delete from outcome")
     with pytest.raises(StoreError, match="not finished"):
         certify(copy)
+
+
+def test_a_placement_made_better_is_found(copy):
+    """What the user takes away: not only the values, but where layers go and how long that takes."""
+
+    def other(record):
+        record["points"][0]["results"][0]["placement"]["degrees"]["replicas"] += 1
+
+    change_record(copy, other)
+    fails(copy, "point")
+
+
+def test_a_front_point_whose_schedules_were_never_solved_is_found(copy):
+    """The solved record is taken away where that leaves the listed one, which is slower, on the front."""
+    rows = query(copy, "select architecture from records group by architecture having count(*) = 2")
+    solved = {architecture for (architecture,) in rows}
+    ((front,),) = query(copy, "select data from texts where name = 'front'")
+    changed = next(architecture for architecture, _ in json.loads(front) if architecture in solved)
+    query(copy, "delete from records where architecture = ? and solved = 1", changed)
+    assert not certify(copy, jobs=1).holds
+
+
+def test_a_gap_that_the_run_may_not_have_is_found(copy, quick, tmp_path):
+    query(copy, "update texts set data = '[5.0, 5.0]' where name = 'gap'")
+    fails(copy, "gap")
+    other = shutil.copytree(quick, tmp_path / "other")
+    query(other, "update texts set data = '[5.0, 0.0]' where name = 'gap'")
+    fails(other, "gap")
+
+
+def test_changed_reasons_are_found(copy):
+    query(copy, "update texts set data = replace(data, 'fits', 'is liked') where name = 'reasons'")
+    fails(copy, "reasons")
+
+
+def test_a_store_of_another_version_is_found(copy):
+    query(copy, "update meta set value = '\"0.0.1\"' where key = 'version'")
+    fails(copy, "version")

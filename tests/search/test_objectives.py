@@ -199,6 +199,21 @@ def test_a_portfolio_shares_one_chip(architectures, names):
     is_front([point.values for point in outcome.front], candidates)
 
 
+@pytest.mark.parametrize("names", [("throughput", "area"), ("worst_case",)], ids="-".join)
+def test_a_price_limit_that_binds_nothing_makes_a_portfolio_share_a_capacity_and_no_more(architectures, names):
+    """Workloads whose fastest placements want different capacities still find one that both can have."""
+    few = architectures.take(np.arange(0, len(architectures), 2))
+    workloads = [small_workload(), small_workload(d_ff=1024, n_layers=2)]
+    references = (1e-3, 1e-3)
+    free = explore(few, workloads, names, references_s=references).run()
+    bound = explore(few, workloads, names, replace(CHOICES, max_usd_per_sample=1e9), references_s=references).run()
+    assert not (bound.fate == Fate.INFEASIBLE).any()
+    values = [[point.values for point in outcome.front] for outcome in (free, bound)]
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-12)
+    for point in bound.front:
+        assert len({result.option.hbm_bytes for result in point.results}) == 1
+
+
 def test_a_quick_run_keeps_the_gap_that_it_states(architectures, exact):
     names = ("throughput", "energy", "area")
     workload = small_workload()
