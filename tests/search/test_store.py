@@ -59,7 +59,7 @@ def outcome(records=RECORDS):
         bound_kind=np.array([1, 2, 1, 2, 2], dtype=np.int8),
         records={one.architecture: one for one in records},
         reasons=Reasons(
-            code=np.array([-1, -1, 1, -1, -1], dtype=np.int8),
+            code=np.array([-1, -1, 1, -1, -1], dtype=np.int16),
             amount=np.array([0.0, 0.0, 812.25, 0.0, 0.0]),
             texts=("never", "area {:.4g} mm²"),
             own={4: "beyond the budget of 3 s"},
@@ -78,7 +78,7 @@ def block(seed=0, n=3):
     values[0] = np.inf
     return BoundBlock(
         values=values,
-        code=np.array([4] + [-1] * (n - 1), dtype=np.int8),
+        code=np.array([4] + [-1] * (n - 1), dtype=np.int16),
         amount=numbers.random(n),
         options=(numbers.random((5, 2, 1)), np.full((0, 2, 1), np.inf)),
     )
