@@ -1,6 +1,6 @@
 """Why a design takes the time and the memory that it does: stacked bars of step seconds and of the fullest stage."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from plotly import graph_objects as go
@@ -157,28 +157,46 @@ def draw_step(data: WhyPlot) -> go.Figure:
         if all(bar.parts_s[i] <= _SMALLEST_SHARE * bar.step_s for bar in data.bars):
             continue
         marker = {**filled(part), "line": {"width": 0}}
-        common = {"y": labels, "name": part, "orientation": "h", "marker": marker, "legendgroup": part}
         values = [bar.parts_s[i] for bar in data.bars]
         shares = [100 * value / sum(bar.parts_s) for value, bar in zip(values, data.bars, strict=True)]
         lengths = [share / 100 * length for share, length in zip(shares, data.step_lengths, strict=True)]
         hover = [f"{part}: {seconds(value)}, {share:.1f} %" for value, share in zip(values, shares, strict=True)]
-        tip = {"hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>"}
-        figure.add_trace(go.Bar(x=_rounded(lengths), **common, **tip), row=1, col=1)
-        figure.add_trace(go.Bar(x=_rounded(shares), showlegend=False, **common, **tip), row=1, col=2)
+        _stack(figure, part, labels, marker, lengths, shares, hover)
+    title = "step time, times the workload's fastest here" if data.relative else "seconds per step"
+    _cut(figure, labels, data.step_lengths, [seconds(bar.step_s) for bar in data.bars])
+    _lay_out(figure, labels, below=130, titles=(title, "% of the step"))
+    return figure
+
+
+def _stack(
+    figure: go.Figure,
+    part: str,
+    labels: Sequence[str],
+    marker: Mapping[str, object],
+    lengths: Sequence[float],
+    shares: Sequence[float],
+    hover: Sequence[str],
+) -> None:
+    """Add one part of every bar: on the left as a length, on the right as a share in per cent."""
+    common = {"y": labels, "name": part, "orientation": "h", "marker": marker, "legendgroup": part}
+    tip = {"hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>"}
+    figure.add_trace(go.Bar(x=_rounded(lengths), **common, **tip), row=1, col=1)
+    figure.add_trace(go.Bar(x=_rounded(shares), showlegend=False, **common, **tip), row=1, col=2)
+
+
+def _lay_out(figure: go.Figure, labels: Sequence[str], *, below: int, titles: tuple[str, str]) -> None:
+    """Set sizes and axes; ``below`` is the room in pixels for the legend under the bars."""
     figure.update_layout(
         **LAYOUT,
         barmode="stack",
         bargap=0.35,
-        height=140 + _height(labels),
-        margin={"l": 10, "r": 20, "t": 10, "b": 130},
+        height=10 + below + _height(labels),
+        margin={"l": 10, "r": 20, "t": 10, "b": below},
         legend=LEGEND,
     )
-    title = "step time, times the workload's fastest here" if data.relative else "seconds per step"
-    _cut(figure, labels, data.step_lengths, [seconds(bar.step_s) for bar in data.bars])
-    figure.update_xaxes(title_text=title, row=1, col=1)
-    figure.update_xaxes(**AXIS, title_text="% of the step", range=[0, 100], row=1, col=2)
+    figure.update_xaxes(title_text=titles[0], row=1, col=1)
+    figure.update_xaxes(**AXIS, title_text=titles[1], range=[0, 100], row=1, col=2)
     figure.update_yaxes(autorange="reversed", automargin=True, ticks="", showgrid=False)
-    return figure
 
 
 def _cut(figure: go.Figure, labels: Sequence[str], lengths: Sequence[float], texts: Sequence[str]) -> None:
@@ -210,24 +228,11 @@ def draw_energy(data: WhyPlot) -> go.Figure:
         if max(shares) <= 100 * _SMALLEST_SHARE:
             continue
         marker = {**filled(part, ENERGY_STYLE), "line": {"width": 0}}
-        common = {"y": labels, "name": part, "orientation": "h", "marker": marker, "legendgroup": part}
         hover = [f"{part}: {number(value)} J, {share:.1f} %" for value, share in zip(values, shares, strict=True)]
-        tip = {"hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>"}
-        figure.add_trace(go.Bar(x=_rounded(lengths), **common, **tip), row=1, col=1)
-        figure.add_trace(go.Bar(x=_rounded(shares), showlegend=False, **common, **tip), row=1, col=2)
-    figure.update_layout(
-        **LAYOUT,
-        barmode="stack",
-        bargap=0.35,
-        height=110 + _height(labels),
-        margin={"l": 10, "r": 20, "t": 10, "b": 100},
-        legend=LEGEND,
-    )
+        _stack(figure, part, labels, marker, lengths, shares, hover)
     title = "energy, times the workload's least here" if data.relative else "joules per sample, all accelerators"
     _cut(figure, labels, [length for *_, length in known], [f"{number(sum(joules))} J" for _, joules, _ in known])
-    figure.update_xaxes(title_text=title, row=1, col=1)
-    figure.update_xaxes(**AXIS, title_text="% of the energy", range=[0, 100], row=1, col=2)
-    figure.update_yaxes(autorange="reversed", automargin=True, ticks="", showgrid=False)
+    _lay_out(figure, labels, below=100, titles=(title, "% of the energy"))
     return figure
 
 
