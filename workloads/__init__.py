@@ -1,9 +1,11 @@
 """What must run? Operator graphs of training steps."""
 
 from archplace.workloads.graphs import build_layers
+from archplace.workloads.layer_sharding import ContextKind, LayerSharding
 from archplace.workloads.model import Activation, Model, ModelKind, Norm, Positions
 from archplace.workloads.model_files import load_model, model_names
 from archplace.workloads.operators import (
+    Axis,
     Collective,
     CollectiveKind,
     Gemm,
@@ -14,16 +16,19 @@ from archplace.workloads.operators import (
 )
 from archplace.workloads.optimizer import optimizer_work, parameter_bytes
 from archplace.workloads.precision import Precision
-from archplace.workloads.training_step import Layer, OptimizerKind, ParameterBytes, TrainingStep
+from archplace.workloads.training_step import Layer, OptimizerKind, ParameterBytes, Recompute, TrainingStep
 from archplace.workloads.workload import Workload
 from archplace.workloads.workload_files import WorkloadFields, build_workload, load_workload, workload_names
 
 __all__ = [
     "Activation",
+    "Axis",
     "Collective",
     "CollectiveKind",
+    "ContextKind",
     "Gemm",
     "Layer",
+    "LayerSharding",
     "Model",
     "ModelKind",
     "Norm",
@@ -33,6 +38,7 @@ __all__ = [
     "Phase",
     "Positions",
     "Precision",
+    "Recompute",
     "TrainingStep",
     "Unit",
     "VectorWork",

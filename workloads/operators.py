@@ -29,6 +29,21 @@ class CollectiveKind(StrEnum):
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    POINT_TO_POINT = "point_to_point"
+    """Every device sends its payload to a neighbour in the group, as a step of a ring does."""
+
+
+class Axis(StrEnum):
+    """A parallel axis: along which a group of devices shares the work of a layer or of a batch."""
+
+    TENSOR = "tensor"
+    CONTEXT = "context"
+    EXPERT = "expert"
+    EXPERT_TENSOR = "expert_tensor"
+    DATA = "data"
+    PIPELINE = "pipeline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +92,15 @@ class VectorWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """Data exchanged inside the tensor-parallel group."""
+    """Data exchanged inside one group of devices."""
 
     kind: CollectiveKind
     payload_bytes: int
-    """Bytes of the full (unsharded) buffer on each device."""
+    """Bytes of the full (unsharded) buffer on each device; of an all-to-all all that one device sends, its own part
+    included; of a point-to-point step what one device sends."""
     group_size: int
+    axis: Axis = Axis.TENSOR
+    """Which of the groups that the device belongs to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

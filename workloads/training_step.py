@@ -13,6 +13,16 @@ class OptimizerKind(StrEnum):
     ADAM = "adam"
 
 
+class Recompute(StrEnum):
+    """What of a layer's activations is dropped after the forward pass and computed again before the backward pass."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    """The attention core: scores, softmax, dropout and context (Korthikanti et al. 2022, arXiv:2205.05198)."""
+    FULL = "full"
+    """Everything but the layer's input (Chen et al. 2016, arXiv:1604.06174)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterBytes:
     """Bytes kept on a device for each of its parameters."""
@@ -40,8 +50,15 @@ class Layer:
     forward: tuple[Operator, ...]
     backward: tuple[Operator, ...]
     parameters: int
+    """All parameters on the device, those of routed experts included."""
+    expert_parameters: int = 0
+    """Parameters of routed experts on the device: with expert parallelism they have fewer replicas than the others."""
     stash_bytes: int
     """Activation bytes kept for the backward pass when nothing is recomputed; the layer's input is part of it."""
+    selective_stash_bytes: int | None = None
+    """The same under selective recomputation; ``None`` where nothing can be recomputed selectively."""
+    selective_replay: tuple[str, ...] = ()
+    """Names of the forward operators that selective recomputation runs again, in topological order."""
     input_bytes: int
     """Bytes of the activation that enters the layer: what is kept of it under full recomputation, and what crosses
     a stage boundary before it. 0 for the first layer."""
