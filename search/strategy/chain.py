@@ -1,0 +1,94 @@
+"""Strategies as rows of arrays: what each layer of the chain costs under each of them.
+
+The layers of a model form a chain of segments, each of one kind of layer that repeats. A pipeline cuts the chain into
+stages, and each stage recomputes its layers by one of a few policies. With stages ``j`` from the first to the last and
+``n[j, k]`` layers of segment ``k`` on each, a row takes
+
+    time = pace · max over j of load(j) + Σ over j of fill(j) + tail(first stage) + constant
+
+where load, fill and memory are linear in the layers of a stage. How pipeline schedules give ``pace`` and ``fill`` is
+said in :mod:`archplace.search.pipeline`; the tail is what data-parallel replicas and the optimizer do after the last
+microbatch, on the first stage, which finishes last (PHAZE, ICML 2024, section 5).
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChainRows:
+    """Rows that share the chain, the number of stages and the recomputation policies that a stage may choose from.
+
+    Shapes name ``R`` rows, ``P`` policies, ``S`` segments and ``J`` stages. Policies are ordered from the one that
+    recomputes least to the one that recomputes most: loads grow along them, activations shrink.
+    """
+
+    counts: tuple[int, ...]
+    """Layers of each segment, at least one each."""
+    load_s: FloatArray
+    """``(R, P, S)``: seconds that a layer adds to its stage's load, per microbatch."""
+    fill_s: FloatArray
+    """``(R, P, S)``: seconds that a layer adds to filling and draining the pipeline, wherever it lies."""
+    boundary_s: FloatArray
+    """``(R,)``: seconds of load that each neighbour costs a stage, per microbatch."""
+    pace: FloatArray
+    """``(R,)``: how many times the largest load passes."""
+    constant_s: FloatArray
+    """``(R,)``."""
+    tail_s: FloatArray
+    """``(R, S)``: seconds that a layer on the first stage adds after the last microbatch, whatever else."""
+    hidden_base_s: FloatArray
+    """``(R, X)``: each of ``X`` exchanges that run behind computing leaves ``max(floor, base + Σ layers · slope)``
+    exposed: with many layers to hide behind only the floor."""
+    hidden_slope_s: FloatArray
+    """``(R, X, S)``."""
+    hidden_floor_s: FloatArray
+    """``(R, X)``."""
+    capacity_bytes: FloatArray
+    """``(R,)``: what a device has for the layers of its stage."""
+    state_bytes: FloatArray
+    """``(R, S)``: of one layer, whatever the microbatches."""
+    flight_bytes: FloatArray
+    """``(R, P, S)``: of one layer for each microbatch in flight."""
+    working_bytes: FloatArray
+    """``(R, P, S)``: held for one layer at a time: a stage needs the largest."""
+    in_flight: FloatArray
+    """``(R, J)``: microbatches in flight on each stage, the first stage first; never growing from stage to stage."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.pace)
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return int(self.in_flight.shape[1])
+
+    def take(self, rows: IntArray | BoolArray | slice) -> "ChainRows":
+        """Return some of the rows."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ChainRows(
+            **{name: value if name == "counts" else value[rows] for name, value in columns.items()},
+        )
+
+    def neighbours(self) -> IntArray:
+        """Return how many neighbours each stage has, ``(J,)``."""
+        if self.stages == 1:
+            return np.zeros(1, dtype=np.int64)
+        return np.array([1, *[2] * (self.stages - 2), 1], dtype=np.int64)
+
+    def tails_s(self, first: IntArray) -> FloatArray:
+        """Return the tails when the first stage holds ``first`` layers of each segment, ``(R, S)`` or ``(S,)``."""
+        held = np.broadcast_to(first, self.tail_s.shape)
+        exposed = np.maximum(
+            self.hidden_floor_s, self.hidden_base_s + (self.hidden_slope_s * held[:, None, :]).sum(axis=2)
+        )
+        total: FloatArray = (self.tail_s * held).sum(axis=1) + exposed.sum(axis=1)
+        return total

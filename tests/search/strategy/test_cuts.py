@@ -1,0 +1,143 @@
+"""Cuts and bounds of strategies against every cut there is."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from archplace.search.strategy.bounds import balanced_s, packed_loads_s, packed_s
+from archplace.search.strategy.chain import ChainRows
+from archplace.search.strategy.cuts import best_cut
+
+N_POLICIES = 3
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> ChainRows:
+    """A short chain of up to three segments with random prices, one row."""
+    counts = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+    stages = draw(st.integers(1, min(4, sum(counts))))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    segments, exchanges = len(counts), draw(st.integers(0, 2))
+    load = np.sort(rng.integers(1, 9, (1, N_POLICIES, segments)).astype(float), axis=1)
+    fill = np.sort(rng.integers(0, 9, (1, N_POLICIES, segments)).astype(float), axis=1)
+    flight = -np.sort(-rng.integers(0, 6, (1, N_POLICIES, segments)).astype(float), axis=1)
+    in_flight = -np.sort(-rng.integers(1, 5, (1, stages)).astype(float), axis=1)
+    return ChainRows(
+        counts=counts,
+        load_s=load,
+        fill_s=fill,
+        boundary_s=rng.integers(0, 3, 1).astype(float),
+        pace=rng.integers(0, 12, 1).astype(float),
+        constant_s=rng.random(1),
+        tail_s=rng.integers(0, 20, (1, segments)).astype(float),
+        hidden_base_s=rng.integers(0, 20, (1, exchanges)).astype(float),
+        hidden_slope_s=rng.integers(-6, 6, (1, exchanges, segments)).astype(float),
+        hidden_floor_s=rng.integers(0, 3, (1, exchanges)).astype(float),
+        capacity_bytes=rng.integers(5, 80, 1).astype(float),
+        state_bytes=rng.integers(0, 6, (1, segments)).astype(float),
+        flight_bytes=flight,
+        working_bytes=rng.integers(0, 5, (1, N_POLICIES, segments)).astype(float),
+        in_flight=in_flight,
+    )
+
+
+def naive_s(rows: ChainRows, ends: tuple[int, ...], policies: tuple[int, ...]) -> float:
+    """The time of a cut with these policies, straight from the definition; infinite where memory is short."""
+    kinds = [k for k, count in enumerate(rows.counts) for _ in range(count)]
+    loads, fills = [], 0.0
+    start = 0
+    for j, (end, policy) in enumerate(zip(ends, policies, strict=True)):
+        inside = kinds[start:end]
+        neighbours = (j > 0) + (j < len(ends) - 1)
+        loads.append(sum(rows.load_s[0, policy, k] for k in inside) + neighbours * rows.boundary_s[0])
+        fills += sum(rows.fill_s[0, policy, k] for k in inside)
+        held = sum(rows.state_bytes[0, k] + rows.in_flight[0, j] * rows.flight_bytes[0, policy, k] for k in inside)
+        if held + max(rows.working_bytes[0, policy, k] for k in inside) > rows.capacity_bytes[0]:
+            return float("inf")
+        start = end
+    first = kinds[: ends[0]]
+    tail = sum(rows.tail_s[0, k] for k in first)
+    for x in range(rows.hidden_base_s.shape[1]):
+        hidden = rows.hidden_base_s[0, x] + sum(rows.hidden_slope_s[0, x, k] for k in first)
+        tail += max(rows.hidden_floor_s[0, x], hidden)
+    return float(rows.pace[0] * max(loads) + fills + tail + rows.constant_s[0])
+
+
+def exhaustive_s(rows: ChainRows) -> float:
+    """The least time over all cuts and, of each stage, the first policy that fits or any later one."""
+    n = sum(rows.counts)
+    times = [float("inf")]
+    for cuts in itertools.combinations(range(1, n), rows.stages - 1):
+        for policies in itertools.product(range(N_POLICIES), repeat=rows.stages):
+            times.append(naive_s(rows, (*cuts, n), policies))
+    return min(times)
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains())
+def test_the_best_cut_is_the_best_of_all(rows: ChainRows) -> None:
+    best_s = exhaustive_s(rows)
+    packed = packed_loads_s(rows)
+    cut = best_cut(rows, 0, float(packed[0]))
+    if cut is None:
+        assert best_s == float("inf")
+        return
+    assert cut.time_s == pytest.approx(best_s, rel=1e-12)
+    assert naive_s(rows, cut.ends, cut.policies) == pytest.approx(cut.time_s, rel=1e-12)
+    assert max(cut.loads_s) == cut.load_s
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains())
+def test_bounds_are_never_above_the_best_cut(rows: ChainRows) -> None:
+    best_s = exhaustive_s(rows)
+    packed = packed_loads_s(rows)
+    assert balanced_s(rows)[0] <= best_s
+    assert balanced_s(rows)[0] <= packed_s(rows, packed)[0] * (1 + 1e-9)
+    assert packed_s(rows, packed)[0] <= best_s
+
+
+@settings(max_examples=60, deadline=None)
+@given(chains(), st.floats(0.5, 1.5))
+def test_only_cuts_below_the_limit_are_returned(rows: ChainRows, factor: float) -> None:
+    best_s = exhaustive_s(rows)
+    packed = packed_loads_s(rows)
+    limit_s = best_s * factor if best_s < float("inf") else 1.0
+    cut = best_cut(rows, 0, float(packed[0]), better_than_s=limit_s)
+    if best_s < limit_s * (1 - 1e-12):
+        assert cut is not None
+        assert cut.time_s == pytest.approx(best_s, rel=1e-12)
+    elif best_s > limit_s * (1 + 1e-12):
+        assert cut is None
+
+
+def test_rows_do_not_influence_each_other() -> None:
+    one = ChainRows(
+        counts=(1, 6, 1),
+        load_s=np.array([[[1.0, 4.0, 2.0], [1.0, 5.0, 2.0]]]),
+        fill_s=np.array([[[1.0, 4.0, 2.0], [1.0, 5.0, 2.0]]]),
+        boundary_s=np.zeros(1),
+        pace=np.array([7.0]),
+        constant_s=np.zeros(1),
+        tail_s=np.zeros((1, 3)),
+        hidden_base_s=np.zeros((1, 0)),
+        hidden_slope_s=np.zeros((1, 0, 3)),
+        hidden_floor_s=np.zeros((1, 0)),
+        capacity_bytes=np.array([60.0]),
+        state_bytes=np.array([[2.0, 10.0, 3.0]]),
+        flight_bytes=np.array([[[1.0, 6.0, 1.0], [1.0, 1.0, 1.0]]]),
+        working_bytes=np.zeros((1, 2, 3)),
+        in_flight=np.array([[3.0, 2.0, 1.0]]),
+    )
+    alone = packed_loads_s(one)
+    assert alone[0] == pytest.approx(11.0, rel=1e-6)  # two blocks a stage; the first must recompute: 1 + 2 · 5
+    twice = one.take(np.array([0, 0]))
+    assert packed_loads_s(twice).tolist() == [alone[0]] * 2
+    cut = best_cut(one, 0, float(alone[0]))
+    assert cut is not None
+    assert cut.ends == (3, 5, 8)
+    assert cut.policies == (1, 0, 0)
+    assert cut.loads_s == (11.0, 8.0, 10.0)
