@@ -4,6 +4,7 @@ from archplace.workloads.graphs import build_layers
 from archplace.workloads.layer_sharding import ContextKind, LayerSharding
 from archplace.workloads.model import Activation, Model, ModelKind, Norm, Positions
 from archplace.workloads.model_files import load_model, model_names
+from archplace.workloads.model_parts import Block, Experts, LatentAttention, Patches
 from archplace.workloads.operators import (
     Axis,
     Collective,
@@ -23,10 +24,13 @@ from archplace.workloads.workload_files import WorkloadFields, build_workload, l
 __all__ = [
     "Activation",
     "Axis",
+    "Block",
     "Collective",
     "CollectiveKind",
     "ContextKind",
+    "Experts",
     "Gemm",
+    "LatentAttention",
     "Layer",
     "LayerSharding",
     "Model",
@@ -35,6 +39,7 @@ __all__ = [
     "Operator",
     "OptimizerKind",
     "ParameterBytes",
+    "Patches",
     "Phase",
     "Positions",
     "Precision",

@@ -57,7 +57,7 @@ def test_presets_name_their_model_and_can_run(name: str) -> None:
     assert (workload.name, workload.model) == (name, load_model(name))
     assert load_model(name).name == name
     assert workload.sequence_length <= workload.model.max_positions
-    for microbatch in (1, 2, 4, 8):
+    for microbatch in (1, 2, 4):
         assert workload.refusal(tensor_parallel=1, microbatch=microbatch) is None
 
 
