@@ -1,4 +1,7 @@
-"""Placement instances: a layer chain per tensor-parallel width and the machine it shall run on."""
+"""Placement instances: a layer chain per tensor-parallel width and the machine it shall run on.
+
+Two kinds, for the cost formulas of two placement solvers: PHAZE's, with one flat network, and NEST's, with levels.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +48,7 @@ class LayerChain:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlacementInstance:
-    """One question for the placement search."""
+    """One question for the placement search, as PHAZE asks it."""
 
     name: str
     chains: Mapping[int, LayerChain]
@@ -59,3 +62,40 @@ class PlacementInstance:
     """Microbatches of one batch, over all replicas."""
     recompute: bool
     optimizer: Optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLevel:
+    """One level of a network that branches like a tree; the innermost connects the devices themselves."""
+
+    fan_out: int
+    """Devices, or groups of the level below, that one group of this level connects."""
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NestInstance:
+    """One question for the placement search, as NEST asks it: more degrees given, and a network with levels."""
+
+    name: str
+    chains: Mapping[int, LayerChain]
+    """By tensor-parallel width. Every layer is spread over the stage's devices."""
+    memory_bytes: float
+    """Capacity of one device."""
+    max_devices: int
+    expert_parallel: int
+    context_parallel: int
+    """Given, as ``expert_parallel`` is: a stage has tensor · expert · context devices, consecutive ones."""
+    levels: tuple[NetworkLevel, ...]
+    """Of the network, innermost first; their fan-outs multiply to ``max_devices`` or more."""
+    microbatches: int
+    """Microbatches of one batch, over all replicas."""
+    recompute: bool
+    recomputed_forward_as_backward: bool
+    """Whether the forward pass that is repeated takes the backward pass's seconds, as NEST has it."""
+    optimizer: Optimizer
+
+    def stage_devices(self, tensor_parallel: int) -> int:
+        """Return the devices of every stage at one tensor-parallel width."""
+        return tensor_parallel * self.expert_parallel * self.context_parallel
