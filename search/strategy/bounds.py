@@ -11,7 +11,7 @@
 
 import numpy as np
 
-from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray
+from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray
 
 _ROUNDING = 1.0 - 1e-11
 """Factor on bounds that are sums in another order than what they bound."""
@@ -22,31 +22,31 @@ _SLACK = 1e-10
 _MOST_BISECTIONS = 60
 
 
-def balanced_s(rows: ChainRows) -> FloatArray:
+def balanced_s(rows: ChainTimes) -> FloatArray:
     """Return a lower bound of each row's time, ``(R,)``, whatever its memory."""
     least = balanced_loads_s(rows, rows.load_s.min(axis=1))
     total: FloatArray = rows.pace * least + least_sums_s(rows) + rows.constant_s
     return total * _ROUNDING
 
 
-def balanced_loads_s(rows: ChainRows, load: FloatArray) -> FloatArray:
+def balanced_loads_s(rows: ChainTimes, load: FloatArray) -> FloatArray:
     """Return the load of a perfect balance, at least that of the heaviest layer, ``(R,)``.
 
     ``load``, ``(R, S)``, is that of a layer.
     """
     counts = np.array(rows.counts, dtype=np.float64)
-    whole = load @ counts + rows.boundary_s * float(rows.neighbours().sum())
+    whole = load @ counts + rows.boundary_s * rows.boundaries()
     least: FloatArray = np.maximum(whole / rows.stages, load.max(axis=1))
     return least
 
 
-def least_sums_s(rows: ChainRows) -> FloatArray:
+def least_sums_s(rows: ChainTimes) -> FloatArray:
     """Return a lower bound of fills and tail together, ``(R,)``."""
     total: FloatArray = rows.fill_s.min(axis=1) @ np.array(rows.counts, dtype=np.float64) + _least_tails_s(rows)
     return total
 
 
-def _least_tails_s(rows: ChainRows) -> FloatArray:
+def _least_tails_s(rows: ChainTimes) -> FloatArray:
     """Return a lower bound of the tails, ``(R,)``: the first stage holds at least one layer of the first segment."""
     one = np.minimum(rows.tail_s[:, 0], rows.tail_s[:, 0] * rows.counts[0])
     total: FloatArray = one + rows.hidden_floor_s.sum(axis=1)
@@ -54,7 +54,7 @@ def _least_tails_s(rows: ChainRows) -> FloatArray:
 
 
 def packed_s(rows: ChainRows, packed_load_s: FloatArray) -> FloatArray:
-    """Return a lower bound of each row's time from its :func:`packed_loads_s`, ``(R,)``; infinite where nothing fits."""
+    """Return a lower bound of each row's time from its :func:`packed_loads_s`, ``(R,)``; infinite where none fits."""
     fits = np.isfinite(packed_load_s)
     total: FloatArray = rows.pace * np.where(fits, packed_load_s, 0.0) + least_sums_s(rows) + rows.constant_s
     return np.where(fits, total * _ROUNDING, np.inf)
@@ -101,7 +101,7 @@ def pack(rows: ChainRows, load_s: FloatArray) -> BoolArray:
     """Return which rows fit all layers on their stages when no stage's load exceeds ``load_s``, ``(R,)``."""
     left = np.broadcast_to(np.array(rows.counts, dtype=np.float64), (rows.n_rows, len(rows.counts))).copy()
     neighbours = rows.neighbours()
-    for stage in range(rows.stages - 1, -1, -1):
+    for stage in range(rows.n_stages - 1, -1, -1):
         budget = (load_s - rows.boundary_s * neighbours[stage]) * (1 + _SLACK)
         left -= _most_layers(rows, left, budget, rows.in_flight[:, stage])
         if not left.any():

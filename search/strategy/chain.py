@@ -11,7 +11,8 @@ said in :mod:`archplace.search.pipeline`; the tail is what data-parallel replica
 microbatch, on the first stage, which finishes last (PHAZE, ICML 2024, section 5).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +23,17 @@ BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChainRows:
-    """Rows that share the chain, the number of stages and the recomputation policies that a stage may choose from.
+class ChainTimes:
+    """What the time of each row is made of, but for memory.
 
-    Shapes name ``R`` rows, ``P`` policies, ``S`` segments and ``J`` stages. Policies are ordered from the one that
-    recomputes least to the one that recomputes most: loads grow along them, activations shrink.
+    Shapes name ``R`` rows, ``P`` policies, ``S`` segments and ``X`` exchanges behind computing. Policies are ordered
+    from the one that recomputes least to the one that recomputes most: loads and fills grow along them.
     """
 
     counts: tuple[int, ...]
     """Layers of each segment, at least one each."""
+    stages: IntArray
+    """``(R,)``."""
     load_s: FloatArray
     """``(R, P, S)``: seconds that a layer adds to its stage's load, per microbatch."""
     fill_s: FloatArray
@@ -44,45 +47,26 @@ class ChainRows:
     tail_s: FloatArray
     """``(R, S)``: seconds that a layer on the first stage adds after the last microbatch, whatever else."""
     hidden_base_s: FloatArray
-    """``(R, X)``: each of ``X`` exchanges that run behind computing leaves ``max(floor, base + Σ layers · slope)``
-    exposed: with many layers to hide behind only the floor."""
+    """``(R, X)``: of each exchange ``max(floor, base + Σ layers · slope)`` is exposed, over the first stage's layers:
+    with many layers to hide behind only the floor."""
     hidden_slope_s: FloatArray
     """``(R, X, S)``."""
     hidden_floor_s: FloatArray
     """``(R, X)``."""
-    capacity_bytes: FloatArray
-    """``(R,)``: what a device has for the layers of its stage."""
-    state_bytes: FloatArray
-    """``(R, S)``: of one layer, whatever the microbatches."""
-    flight_bytes: FloatArray
-    """``(R, P, S)``: of one layer for each microbatch in flight."""
-    working_bytes: FloatArray
-    """``(R, P, S)``: held for one layer at a time: a stage needs the largest."""
-    in_flight: FloatArray
-    """``(R, J)``: microbatches in flight on each stage, the first stage first; never growing from stage to stage."""
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.pace)
 
-    @property
-    def stages(self) -> int:
-        """Number of stages."""
-        return int(self.in_flight.shape[1])
-
-    def take(self, rows: IntArray | BoolArray | slice) -> "ChainRows":
+    def take(self, rows: IntArray | BoolArray | slice) -> Self:
         """Return some of the rows."""
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ChainRows(
-            **{name: value if name == "counts" else value[rows] for name, value in columns.items()},
-        )
+        columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "counts"}
+        return replace(self, **{name: column[rows] for name, column in columns.items()})
 
-    def neighbours(self) -> IntArray:
-        """Return how many neighbours each stage has, ``(J,)``."""
-        if self.stages == 1:
-            return np.zeros(1, dtype=np.int64)
-        return np.array([1, *[2] * (self.stages - 2), 1], dtype=np.int64)
+    def boundaries(self) -> IntArray:
+        """Return the neighbours of all stages together, ``(R,)``."""
+        return 2 * (self.stages - 1)
 
     def tails_s(self, first: IntArray) -> FloatArray:
         """Return the tails when the first stage holds ``first`` layers of each segment, ``(R, S)`` or ``(S,)``."""
@@ -92,3 +76,30 @@ class ChainRows:
         )
         total: FloatArray = (self.tail_s * held).sum(axis=1) + exposed.sum(axis=1)
         return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChainRows(ChainTimes):
+    """Rows of one number of stages ``J``, with what memory allows. Activations shrink along the policies."""
+
+    capacity_bytes: FloatArray
+    """``(R,)``: what a device has for the layers of its stage."""
+    state_bytes: FloatArray
+    """``(R, S)``: of one layer, whatever the microbatches."""
+    flight_bytes: FloatArray
+    """``(R, P, S)``: of one layer for each microbatch in flight."""
+    working_bytes: FloatArray
+    """``(R, P, S)``: held for one layer at a time: a stage needs the largest."""
+    in_flight: FloatArray
+    """``(R, J)``: microbatches in flight on each stage, the first stage first."""
+
+    @property
+    def n_stages(self) -> int:
+        """The number of stages of all rows."""
+        return int(self.in_flight.shape[1])
+
+    def neighbours(self) -> IntArray:
+        """Return how many neighbours each stage has, ``(J,)``."""
+        if self.n_stages == 1:
+            return np.zeros(1, dtype=np.int64)
+        return np.array([1, *[2] * (self.n_stages - 2), 1], dtype=np.int64)

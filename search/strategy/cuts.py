@@ -44,7 +44,7 @@ class _Chain:
         one = rows.take(slice(row, row + 1))
         counts = np.array(rows.counts)
         kind = np.repeat(np.arange(len(counts)), counts)
-        self.stages = rows.stages
+        self.stages = rows.n_stages
         self.n_layers = len(kind)
         self.pace, self.constant_s = float(one.pace[0]), float(one.constant_s[0])
         self.capacity_bytes = float(one.capacity_bytes[0]) * (1 + _SLACK)

@@ -27,6 +27,7 @@ def chains(draw: st.DrawFn) -> ChainRows:
     in_flight = -np.sort(-rng.integers(1, 5, (1, stages)).astype(float), axis=1)
     return ChainRows(
         counts=counts,
+        stages=np.array([stages]),
         load_s=load,
         fill_s=fill,
         boundary_s=rng.integers(0, 3, 1).astype(float),
@@ -70,8 +71,8 @@ def exhaustive_s(rows: ChainRows) -> float:
     """The least time over all cuts and, of each stage, the first policy that fits or any later one."""
     n = sum(rows.counts)
     times = [float("inf")]
-    for cuts in itertools.combinations(range(1, n), rows.stages - 1):
-        for policies in itertools.product(range(N_POLICIES), repeat=rows.stages):
+    for cuts in itertools.combinations(range(1, n), rows.n_stages - 1):
+        for policies in itertools.product(range(N_POLICIES), repeat=rows.n_stages):
             times.append(naive_s(rows, (*cuts, n), policies))
     return min(times)
 
@@ -117,6 +118,7 @@ def test_only_cuts_below_the_limit_are_returned(rows: ChainRows, factor: float) 
 def test_rows_do_not_influence_each_other() -> None:
     one = ChainRows(
         counts=(1, 6, 1),
+        stages=np.array([3]),
         load_s=np.array([[[1.0, 4.0, 2.0], [1.0, 5.0, 2.0]]]),
         fill_s=np.array([[[1.0, 4.0, 2.0], [1.0, 5.0, 2.0]]]),
         boundary_s=np.zeros(1),
