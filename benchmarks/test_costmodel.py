@@ -5,7 +5,7 @@ import pytest
 
 from archplace.arch_configs import load_cluster, load_space
 from archplace.costmodel import Pricer
-from archplace.workloads import load_workload
+from archplace.workloads import LayerSharding, load_workload
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def machine():
 
 @pytest.fixture(scope="module")
 def operators():
-    step = load_workload("llama2-7b").step(tensor_parallel=1, microbatch=4)
+    step = load_workload("llama2-7b").step(LayerSharding(tensor=1, microbatch=4))
     return [operator for layer, _ in step.layers for operator in (*layer.forward, *layer.backward)]
 
 

@@ -21,7 +21,7 @@ from archplace.search.schedule import (
     solve,
     solve_many,
 )
-from archplace.workloads import load_workload
+from archplace.workloads import LayerSharding, load_workload
 
 GRAPHS = {"chain": chain_graph(), "layer": backward_graph()}
 
@@ -43,7 +43,7 @@ def llama() -> list[tuple[ScheduleGraph, Durations]]:
     architectures = load_space("phaze").enumerate()
     pricer = Pricer(architectures, load_cluster("tpu-v4-pod").sized(1024))
     cases = []
-    for layer, _ in load_workload("llama2-7b").step(tensor_parallel=2, microbatch=4).layers:
+    for layer, _ in load_workload("llama2-7b").step(LayerSharding(tensor=2, microbatch=4)).layers:
         for operators in (layer.forward, layer.backward):
             prices = pricer.price(operators)
             durations = (prices.one_s, prices.all_s, architectures.tensor_count, architectures.vector_count)

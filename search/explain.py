@@ -19,7 +19,7 @@ from archplace.search.choices import WorkloadResult
 from archplace.search.placement.training import split_chain
 from archplace.search.schedule import Mode, ScheduleCache
 from archplace.search.steptimes import LayerGraphs
-from archplace.workloads import Operator, TrainingStep, Unit, Workload
+from archplace.workloads import LayerSharding, Operator, TrainingStep, Unit, Workload
 
 PARTS = (
     "tensor compute",
@@ -107,7 +107,7 @@ def explain(
     found: dict[int, Explanation] = {}
     for graph_key, rows in rows_by_graph(results).items():
         width, microbatch = graph_key
-        step = workload.step(tensor_parallel=width, microbatch=microbatch)
+        step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
         layers = LayerGraphs.of(step)
         pricer = Pricer(architectures.take(rows), cluster)
         bars = {key: _bars_of(layers, key, pricer, cache) for key in layers.graphs}

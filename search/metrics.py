@@ -18,7 +18,7 @@ from archplace.search.objectives import geometric_mean
 from archplace.search.outcome import Evaluated
 from archplace.search.placement.training import split_chain
 from archplace.search.steptimes import LAYERS, OPTIMIZER_PARAMETERS, LayerGraphs, optimizer_operator
-from archplace.workloads import Operator, Workload
+from archplace.workloads import LayerSharding, Operator, Workload
 
 ENERGY_PARTS = (
     "tensor arrays",
@@ -204,7 +204,7 @@ def step_energy_j(
     """
     found = np.empty((len(results), len(ENERGY_PARTS)))
     for (width, microbatch), rows in rows_by_graph(results).items():
-        step = workload.step(tensor_parallel=width, microbatch=microbatch)
+        step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
         first, block, n_blocks, last = split_chain(step)
         pricer = Pricer(architectures.take(rows), cluster)
         joules = {

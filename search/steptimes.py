@@ -11,7 +11,7 @@ from archplace.arch_configs.technology import Technology
 from archplace.costmodel import OperatorPrices, Pricer, operator_energy_j
 from archplace.search.placement.training import ChainSeconds, split_chain
 from archplace.search.schedule import ScheduleCache, ScheduleGraph, ScheduleProblem, bracket_s, lower_bound_s
-from archplace.workloads import TrainingStep, Workload
+from archplace.workloads import LayerSharding, TrainingStep, Workload
 from archplace.workloads.operators import Operator, Phase, Unit, VectorWork
 
 ROUNDING = 1e-12
@@ -255,7 +255,7 @@ def refusals(workload: Workload, widths: Sequence[int], microbatches: Sequence[i
     found = {}
     for width in widths:
         for microbatch in microbatches:
-            reason = workload.refusal(tensor_parallel=width, microbatch=microbatch)
+            reason = workload.refusal(LayerSharding(tensor=width, microbatch=microbatch))
             if reason is not None:
                 found[width, microbatch] = reason
     return found

@@ -22,7 +22,7 @@ from archplace.search.placement.training import ChainSeconds
 from archplace.search.schedule import ScheduleCache, ScheduleProblem
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, LayerSeconds, StepTimes, refusals
 from archplace.search.trial import Trial
-from archplace.workloads import Workload
+from archplace.workloads import LayerSharding, Workload
 
 BoolArray = NDArray[np.bool_]
 Indices = NDArray[np.int64]
@@ -66,7 +66,7 @@ class WorkloadSearch:
                 if (width, microbatch) in refused:
                     self.reasons[f"t={width} b={microbatch}"] = refused[width, microbatch]
                     continue
-                step = workload.step(tensor_parallel=width, microbatch=microbatch)
+                step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
                 self._times[width, microbatch] = StepTimes(step, workload.optimizer_work(OPTIMIZER_PARAMETERS))
                 for recompute in choices.recompute:
                     for capacity in capacities:

@@ -1,20 +1,21 @@
 """The operator graphs of the embedding on one tensor-parallel device.
 
 The token table is cut by rows of the vocabulary: a device looks up the tokens it holds, leaves zeros for the others,
-and an all-reduce completes the sum (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Of evenly spread tokens each
-device finds one in ``tensor_parallel``. Position and segment tables are whole on each device. A projection behind a
-narrower embedding is cut by columns and gathered. Token numbers are not counted among the bytes.
+and an all-reduce completes the sum (Shoeybi et al. 2019, arXiv:1909.08053, section 3), or with sequence parallelism a
+reduce-scatter that of its share of the tokens, whose gradients are then gathered. Of evenly spread tokens each device
+finds one in ``tensor_parallel``. Position and segment tables are whole on each device. A projection behind a narrower
+embedding is cut by columns and gathered. Token numbers are not counted among the bytes.
 """
 
 from archplace.workloads import _vector
 from archplace.workloads._graph import OUTSIDE, Graph
 from archplace.workloads._shard import Shard
 from archplace.workloads.model import Positions
-from archplace.workloads.operators import CollectiveKind, Gemm, Operator, Phase, VectorWork
+from archplace.workloads.operators import CollectiveKind, Gemm, Phase, VectorWork
 from archplace.workloads.precision import MASK_BYTES
 
 
-def embedding_forward(shard: Shard) -> tuple[Operator, ...]:
+def embedding_forward(shard: Shard) -> Graph:
     """The operators from token numbers to the first block's input, each after its inputs."""
     model, e = shard.model, shard.element_bytes
     tokens, d, width = shard.tokens, model.d_model, model.embedding_width
@@ -27,8 +28,10 @@ def embedding_forward(shard: Shard) -> tuple[Operator, ...]:
         write_bytes=tokens * width * e,
     )
     found = graph.vector("lookup", lookup, parameters=shard.vocabulary_rows * width)
-    embedded = graph.collective("lookup.all_reduce", tokens * width * e, found)
-    if model.projects_embedding:
+    if not model.projects_embedding:
+        embedded = graph.reduce_rows("lookup.", shard.hidden_bytes, found)
+    else:
+        embedded = graph.collective("lookup.all_reduce", tokens * width * e, found)
         columns = graph.product(
             "project_in",
             Gemm(m=tokens, n=shard.d_width, k=width),
@@ -39,17 +42,18 @@ def embedding_forward(shard: Shard) -> tuple[Operator, ...]:
         embedded = graph.collective(
             "project_in.all_gather", shard.hidden_bytes, columns, kind=CollectiveKind.ALL_GATHER
         )
+    rows = shard.row_tokens  # from here on, each device's share of the tokens
     dropout = model.embedding_dropout > 0
-    mask_bytes = tokens * d * MASK_BYTES if dropout else 0
+    mask_bytes = rows * d * MASK_BYTES if dropout else 0
     tables = _tables(shard)
     drop_with_sum = dropout and not model.embedding_norm
     if tables or drop_with_sum:
         work = VectorWork(
-            rows=tokens,
+            rows=rows,
             row_length=d,
             operations_per_element=tables + (_vector.DROPOUT if drop_with_sum else 0),
-            read_bytes=shard.hidden_bytes + _table_bytes(shard),
-            write_bytes=shard.hidden_bytes + (mask_bytes if drop_with_sum else 0),
+            read_bytes=shard.boundary_bytes + _table_bytes(shard),
+            write_bytes=shard.boundary_bytes + (mask_bytes if drop_with_sum else 0),
         )
         embedded = graph.vector(
             "embedding_sum",
@@ -61,41 +65,42 @@ def embedding_forward(shard: Shard) -> tuple[Operator, ...]:
     if model.embedding_norm:
         graph.vector(
             "embedding_norm",
-            _vector.norm(model.norm, tokens, d, e, dropout=dropout),
+            _vector.norm(model.norm, rows, d, e, dropout=dropout),
             embedded,
             parameters=model.norm_parameters,
-            stash_bytes=shard.hidden_bytes + mask_bytes,
+            stash_bytes=shard.boundary_bytes + mask_bytes,
         )
-    return graph.operators
+    return graph
 
 
-def embedding_backward(shard: Shard) -> tuple[Operator, ...]:
+def embedding_backward(shard: Shard) -> Graph:
     """The operators that turn the gradient of the first block's input into those of the tables."""
     model, e = shard.model, shard.element_bytes
-    tokens, d, width = shard.tokens, model.d_model, model.embedding_width
+    tokens, rows, d, width = shard.tokens, shard.row_tokens, model.d_model, model.embedding_width
     graph = Graph(shard, Phase.DATA_GRADIENT)
     gradient = OUTSIDE
     if model.embedding_norm:
-        work = _vector.norm_gradient(model.norm, tokens, d, e, dropout=model.embedding_dropout > 0)
+        work = _vector.norm_gradient(model.norm, rows, d, e, dropout=model.embedding_dropout > 0)
         gradient = graph.vector("embedding_norm.gradient", work, gradient)
     elif model.embedding_dropout:
-        gradient = graph.vector("embedding_sum.dropout.gradient", _vector.dropout_gradient(tokens, d, e), gradient)
+        gradient = graph.vector("embedding_sum.dropout.gradient", _vector.dropout_gradient(rows, d, e), gradient)
     tables = _tables(shard)
     if tables:
         work = VectorWork(
-            rows=tokens,
+            rows=rows,
             row_length=d,
             operations_per_element=tables,
-            read_bytes=shard.hidden_bytes + _table_bytes(shard),
+            read_bytes=shard.boundary_bytes + _table_bytes(shard),
             write_bytes=_table_bytes(shard),
         )
         graph.vector("embedding_sum.weight_gradient", work, gradient, phase=Phase.WEIGHT_GRADIENT)
+    gradient = graph.gather_rows("embedding.gradient_", shard.hidden_bytes, gradient)
     if model.projects_embedding:
         gradient = graph.linear_gradients("project_in", gradient, k=width, n=shard.d_width, rows=tokens)
         gradient = graph.collective("project_in.gradient_all_reduce", tokens * width * e, gradient)
     scatter = _vector.addition(_found_tokens(shard), width, e)
     graph.vector("lookup.weight_gradient", scatter, gradient, phase=Phase.WEIGHT_GRADIENT)
-    return graph.operators
+    return graph
 
 
 def _found_tokens(shard: Shard) -> int:
@@ -111,5 +116,5 @@ def _tables(shard: Shard) -> int:
 def _table_bytes(shard: Shard) -> int:
     """Bytes of the distinct rows of those tables that a microbatch touches."""
     model = shard.model
-    positions = shard.sequence_length if model.positions is Positions.LEARNED else 0
+    positions = shard.row_length if model.positions is Positions.LEARNED else 0
     return (positions + model.token_types) * model.d_model * shard.element_bytes

@@ -1,10 +1,15 @@
 """Collect the operators of one graph in topological order."""
 
 from archplace.workloads._shard import Shard
-from archplace.workloads.operators import Collective, CollectiveKind, Gemm, Operator, Phase, Unit, VectorWork
+from archplace.workloads.operators import Axis, Collective, CollectiveKind, Gemm, Operator, Phase, Unit, VectorWork
 
 OUTSIDE = ""
 """Stands for what enters the graph from outside, where an operator's name is expected."""
+
+
+def piece_names(name: str, pieces: int) -> tuple[str, ...]:
+    """The names of an operator's pieces: its own name where it is whole."""
+    return (name,) if pieces == 1 else tuple(f"{name}.{i}" for i in range(pieces))
 
 
 class Graph:
@@ -17,11 +22,33 @@ class Graph:
         self._shard = shard
         self._phase = phase
         self._operators: dict[str, Operator] = {}
+        self._replay: list[str] = []
+        self._dropped_bytes = 0
 
     @property
     def operators(self) -> tuple[Operator, ...]:
         """All operators so far, each after its inputs."""
         return tuple(self._operators.values())
+
+    @property
+    def replay(self) -> tuple[str, ...]:
+        """The operators that selective recomputation runs again."""
+        return tuple(self._replay)
+
+    @property
+    def dropped_bytes(self) -> int:
+        """Bytes of the stash that selective recomputation does not keep."""
+        return self._dropped_bytes
+
+    def recomputed(self, name: str, *, dropped_bytes: int = 0) -> str:
+        """Mark the operator ``name`` as one that selective recomputation runs again; return the name.
+
+        ``dropped_bytes`` of its stash are then not kept.
+        """
+        assert dropped_bytes <= self._operators[name].stash_bytes
+        self._replay.append(name)
+        self._dropped_bytes += dropped_bytes
+        return name
 
     def product(
         self,
@@ -48,12 +75,13 @@ class Graph:
             )
         )
 
-    def linear_gradients(self, name: str, *gradients: str, k: int, n: int, rows: int) -> str:
+    def linear_gradients(self, name: str, *gradients: str, k: int, n: int, rows: int, saved: str = OUTSIDE) -> str:
         """Add both gradients of the linear layer ``name`` (``rows`` × k → ``rows`` × n); return the input's.
 
-        The bias gradient, a column sum of the output's gradient, leaves the weight product as one more row.
+        The bias gradient, a column sum of the output's gradient, leaves the weight product as one more row. The weight
+        product reads the layer's input, which ``saved`` brings if that is not at hand.
         """
-        self.product(f"{name}.weight_gradient", Gemm(m=k, n=n, k=rows), *gradients, phase=Phase.WEIGHT_GRADIENT)
+        self.product(f"{name}.weight_gradient", Gemm(m=k, n=n, k=rows), *gradients, saved, phase=Phase.WEIGHT_GRADIENT)
         return self.product(f"{name}.data_gradient", Gemm(m=rows, n=k, k=n), *gradients)
 
     def vector(
@@ -80,26 +108,51 @@ class Graph:
         )
 
     def collective(
-        self, name: str, payload_bytes: int, *inputs: str, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
+        self,
+        name: str,
+        payload_bytes: int,
+        *inputs: str,
+        kind: CollectiveKind = CollectiveKind.ALL_REDUCE,
+        axis: Axis = Axis.TENSOR,
+        phase: Phase | None = None,
     ) -> str:
-        """Add a collective of the tensor-parallel group; a group of one exchanges nothing, and the input stands."""
-        if self._shard.tensor_parallel == 1:
+        """Add a collective of the group of ``axis``; a group of one exchanges nothing, and the input stands."""
+        size = self._shard.sharding.degree(axis)
+        if size == 1:
             assert len(inputs) == 1
             return inputs[0]
         return self._add(
             Operator(
                 name=name,
                 unit=Unit.NETWORK,
-                phase=self._phase,
+                phase=phase or self._phase,
                 inputs=self._inside(inputs),
                 precision=self._shard.precision,
-                collective=Collective(kind=kind, payload_bytes=payload_bytes, group_size=self._shard.tensor_parallel),
+                collective=Collective(kind=kind, payload_bytes=payload_bytes, group_size=size, axis=axis),
             )
         )
 
+    def gather_rows(self, stem: str, payload_bytes: int, source: str, *, phase: Phase | None = None) -> str:
+        """Bring all tokens of the tensor-parallel group to each device (Megatron's g); nothing where they are there.
+
+        ``payload_bytes`` are those of all tokens. The name is the stem and the collective's kind.
+        """
+        if not self._shard.sharding.sequence:
+            return source
+        kind = CollectiveKind.ALL_GATHER
+        return self.collective(f"{stem}{kind}", payload_bytes, source, kind=kind, phase=phase)
+
+    def reduce_rows(self, stem: str, payload_bytes: int, source: str) -> str:
+        """Sum the partial results of the tensor-parallel group.
+
+        With sequence parallelism each device gets the sum of its own tokens (Megatron's ḡ), otherwise all of it.
+        """
+        kind = CollectiveKind.REDUCE_SCATTER if self._shard.sharding.sequence else CollectiveKind.ALL_REDUCE
+        return self.collective(f"{stem}{kind}", payload_bytes, source, kind=kind)
+
     @staticmethod
     def _inside(inputs: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(name for name in inputs if name != OUTSIDE)
+        return tuple(dict.fromkeys(name for name in inputs if name != OUTSIDE))
 
     def _add(self, operator: Operator) -> str:
         assert operator.name not in self._operators, operator.name

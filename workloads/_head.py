@@ -4,35 +4,37 @@ The projection onto the vocabulary is cut by rows of the vocabulary, and the log
 loss exchange three fp32 scalars per token, the maximum, the target's logit and the sum of exponentials (Shoeybi et al.
 2019, arXiv:1909.08053, section 3). What the loss keeps is the fp32 softmax (Korthikanti et al. 2022, arXiv:2205.05198,
 section 4.3). A dense layer before the projection is cut by columns and gathered; an encoder's pooler by columns and the
-two-way classifier behind it by rows.
+two-way classifier behind it by rows. With sequence parallelism the final norm sees a device's share of the tokens, and
+what follows it all of them, gathered.
 """
 
 from archplace.workloads import _vector
 from archplace.workloads._graph import OUTSIDE, Graph
 from archplace.workloads._shard import Shard
 from archplace.workloads.model import ModelKind
-from archplace.workloads.operators import CollectiveKind, Gemm, Operator, Phase, VectorWork
+from archplace.workloads.operators import CollectiveKind, Gemm, Phase, VectorWork
 from archplace.workloads.precision import FP32_BYTES
 
 CLASSES = 2
 """Answers of the next-sentence classifier."""
 
 
-def head_forward(shard: Shard) -> tuple[Operator, ...]:
+def head_forward(shard: Shard) -> Graph:
     """The operators from the last block's output to the loss, each after its inputs."""
     model, e = shard.model, shard.element_bytes
     tokens, d, width, rows = shard.tokens, model.d_model, model.embedding_width, shard.vocabulary_rows
     graph = Graph(shard, Phase.FORWARD)
     hidden = OUTSIDE
-    unkept_input_bytes = shard.hidden_bytes  # the first reader of the last block's output keeps it
+    unkept_input_bytes = shard.boundary_bytes  # the first reader of the last block's output keeps it
     if model.final_norm:
         hidden = graph.vector(
             "final_norm",
-            _vector.norm(model.norm, tokens, d, e),
+            _vector.norm(model.norm, shard.row_tokens, d, e),
             parameters=model.norm_parameters,
-            stash_bytes=2 * shard.hidden_bytes,
+            stash_bytes=2 * shard.boundary_bytes,
         )
         unkept_input_bytes = 0
+    hidden = graph.gather_rows("head_input.", shard.hidden_bytes, hidden)
     if model.next_sentence:
         _classifier_forward(graph, shard, hidden)
     if model.kind is ModelKind.ENCODER:
@@ -56,26 +58,39 @@ def head_forward(shard: Shard) -> tuple[Operator, ...]:
         stash_bytes=unkept_input_bytes,
     )
     _loss_forward(graph, shard, logits)
-    return graph.operators
+    return graph
 
 
-def head_backward(shard: Shard) -> tuple[Operator, ...]:
+def head_backward(shard: Shard) -> Graph:
     """The operators from the loss to the gradient of the last block's output, which the last one gives."""
     model, e = shard.model, shard.element_bytes
     tokens, d, width, rows = shard.tokens, model.d_model, model.embedding_width, shard.vocabulary_rows
     graph = Graph(shard, Phase.DATA_GRADIENT)
     gradient = graph.vector("loss.gradient", _vector.cross_entropy_gradient(tokens, rows, e))
-    gradient = graph.linear_gradients("logits", gradient, k=width, n=rows, rows=tokens)
-    gradient = graph.collective("logits.gradient_all_reduce", tokens * width * e, gradient)
+    saved = graph.gather_rows("head_input.saved_", shard.hidden_bytes, OUTSIDE, phase=Phase.WEIGHT_GRADIENT)
+    encoder = model.kind is ModelKind.ENCODER
+    inner = model.projects_embedding or encoder  # the logits' input is not the head's
+    gradient = graph.linear_gradients(
+        "logits", gradient, k=width, n=rows, rows=tokens, saved=OUTSIDE if inner else saved
+    )
+    if inner:
+        gradient = graph.collective("logits.gradient_all_reduce", tokens * width * e, gradient)
+    else:
+        gradient = graph.reduce_rows("logits.gradient_", shard.hidden_bytes, gradient)
     if model.projects_embedding:
         columns = width // shard.tensor_parallel
-        gradient = graph.linear_gradients("project_out", gradient, k=d, n=columns, rows=tokens)
-        gradient = graph.collective("project_out.gradient_all_reduce", shard.hidden_bytes, gradient)
-    if model.kind is ModelKind.ENCODER:
-        gradient = _dense_gradient(graph, shard, gradient)
+        gradient = graph.linear_gradients(
+            "project_out", gradient, k=d, n=columns, rows=tokens, saved=OUTSIDE if encoder else saved
+        )
+        if encoder:
+            gradient = graph.collective("project_out.gradient_all_reduce", shard.hidden_bytes, gradient)
+        else:
+            gradient = graph.reduce_rows("project_out.gradient_", shard.hidden_bytes, gradient)
+    if encoder:
+        gradient = _dense_gradient(graph, shard, gradient, saved)
     if model.final_norm:
-        graph.vector("final_norm.gradient", _vector.norm_gradient(model.norm, tokens, d, e), gradient)
-    return graph.operators
+        graph.vector("final_norm.gradient", _vector.norm_gradient(model.norm, shard.row_tokens, d, e), gradient)
+    return graph
 
 
 def _loss_forward(graph: Graph, shard: Shard, logits: str) -> None:
@@ -167,20 +182,20 @@ def _classifier_forward(graph: Graph, shard: Shard, source: str) -> None:
     graph.vector("next_sentence_loss", work, answers, stash_bytes=b * CLASSES * FP32_BYTES)
 
 
-def _dense_gradient(graph: Graph, shard: Shard, gradient: str) -> str:
-    """From the gradient of the transform's norm to that of the encoder's output."""
+def _dense_gradient(graph: Graph, shard: Shard, gradient: str, saved: str) -> str:
+    """From the gradient of the transform's norm to that of the encoder's output, which ``saved`` brings again."""
     model, e = shard.model, shard.element_bytes
     tokens, b, d, columns = shard.tokens, shard.microbatch, model.d_model, shard.d_width
     gradient = graph.vector("transform_norm.gradient", _vector.norm_gradient(model.norm, tokens, d, e), gradient)
     work = _vector.activation_gradient(model.activation, tokens, columns, e)
     gradient = graph.vector("transform.activation.gradient", work, gradient)
-    gradient = graph.linear_gradients("transform", gradient, k=d, n=columns, rows=tokens)
+    gradient = graph.linear_gradients("transform", gradient, k=d, n=columns, rows=tokens, saved=saved)
     if model.next_sentence:
         pooled = graph.vector("next_sentence_loss.gradient", _vector.cross_entropy_gradient(b, CLASSES, e))
         pooled = graph.linear_gradients("next_sentence", pooled, k=columns, n=CLASSES, rows=b)
         # (1 − y²) · gradient
         tanh = _vector.elementwise(b, columns, 2, read_bytes_per_element=2 * e, write_bytes_per_element=e)
         pooled = graph.vector("pooler.activation.gradient", tanh, pooled)
-        pooled = graph.linear_gradients("pooler", pooled, k=d, n=columns, rows=b)
+        pooled = graph.linear_gradients("pooler", pooled, k=d, n=columns, rows=b, saved=saved)
         gradient = graph.vector("pooler.gradient_sum", _vector.addition(b, d, e), gradient, pooled)
-    return graph.collective("encoder_output.gradient_all_reduce", shard.hidden_bytes, gradient)
+    return graph.reduce_rows("encoder_output.gradient_", shard.hidden_bytes, gradient)

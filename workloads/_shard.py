@@ -2,30 +2,69 @@
 
 from dataclasses import dataclass
 
+from archplace.workloads.layer_sharding import LayerSharding
 from archplace.workloads.model import Model, ModelKind
 from archplace.workloads.precision import Precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """A model cut ``tensor_parallel`` ways as Megatron does, at one microbatch of ``microbatch`` sequences.
+    """A model cut as ``sharding`` says, for the sequences of one microbatch.
 
-    The widths below are per device. ``refusal`` says when they are not whole; then nothing else may be read.
+    The sizes below are per device. ``refusal`` says when they are not whole; then nothing else may be read.
     """
 
     model: Model
-    tensor_parallel: int
-    microbatch: int
+    sharding: LayerSharding
     sequence_length: int
+    """Tokens of a whole sequence."""
     precision: Precision
 
     def refusal(self) -> str | None:
         """Why the model cannot be cut this way, with the numbers, or None."""
-        model, t = self.model, self.tensor_parallel
+        return self._wrong_degree() or self._unshared_tokens() or self._uncut_matrices()
+
+    def _wrong_degree(self) -> str | None:
+        """A degree that no model has."""
+        sharding, t = self.sharding, self.tensor_parallel
         if t < 1:
             return f"tensor parallel width {t}: must be at least 1"
         if self.microbatch < 1:
             return f"microbatch {self.microbatch}: must be at least 1 sequence"
+        least = (
+            ("context parallel width", sharding.context),
+            ("expert parallel width", sharding.expert),
+            ("expert-tensor parallel width", sharding.expert_tensor),
+            ("overlap pieces", self.pieces),
+        )
+        for what, degree in least:
+            if degree < 1:
+                return f"{what} {degree}: must be at least 1"
+        if sharding.sequence and t == 1:
+            return "sequence parallelism shares tokens among the tensor-parallel group, which has 1 device: needs 2"
+        if self.pieces > 1 and t == 1:
+            return f"{self.pieces} overlap pieces hide tensor-parallel exchanges; at tensor parallel width 1 are none"
+        if sharding.context > 1:
+            return f"context parallel width {sharding.context}: attention is not shared along the sequence"
+        return None
+
+    def _unshared_tokens(self) -> str | None:
+        """Tokens that do not divide."""
+        t = self.tensor_parallel
+        if self.sharding.sequence and self.local_length % t:
+            return (
+                f"sequence parallelism at tensor parallel width {t} does not divide the {self.local_length} tokens of "
+                "a sequence on each device"
+            )
+        share = t if self.sharding.sequence else 1
+        if self.tokens % (self.pieces * share):
+            each = f" of whole tokens on {t} devices" if share > 1 else ""
+            return f"{self.pieces} overlap pieces{each} do not divide the {self.tokens} tokens of a microbatch"
+        return None
+
+    def _uncut_matrices(self) -> str | None:
+        """Matrices that the tensor-parallel group cannot share."""
+        model, t = self.model, self.tensor_parallel
         needed = [("heads", model.n_heads)]
         if model.n_kv_heads != model.n_heads:
             needed.append(("key and value heads", model.n_kv_heads))
@@ -40,9 +79,39 @@ class Shard:
         return None
 
     @property
+    def tensor_parallel(self) -> int:
+        """Devices that share each matrix."""
+        return self.sharding.tensor
+
+    @property
+    def microbatch(self) -> int:
+        """Sequences of one microbatch."""
+        return self.sharding.microbatch
+
+    @property
+    def pieces(self) -> int:
+        """Pieces into which a product and its exchange are cut."""
+        return self.sharding.overlap_pieces
+
+    @property
+    def local_length(self) -> int:
+        """Tokens of one sequence on one member of the context-parallel group."""
+        return self.sequence_length // self.sharding.context
+
+    @property
     def tokens(self) -> int:
-        """Tokens of one microbatch."""
-        return self.microbatch * self.sequence_length
+        """Tokens of one microbatch that the matrix products of a tensor-parallel group see."""
+        return self.microbatch * self.local_length
+
+    @property
+    def row_tokens(self) -> int:
+        """Tokens that norms, dropout and residuals of one device see: with sequence parallelism, its share."""
+        return self.microbatch * self.row_length
+
+    @property
+    def row_length(self) -> int:
+        """Tokens of one sequence that norms, dropout and residuals of one device see."""
+        return self.local_length // self.tensor_parallel if self.sharding.sequence else self.local_length
 
     @property
     def element_bytes(self) -> int:
@@ -76,15 +145,10 @@ class Shard:
 
     @property
     def hidden_bytes(self) -> int:
-        """Bytes of the activation between layers, whole on each device."""
+        """Bytes of the activation between layers, of all tokens that a tensor-parallel group sees."""
         return self.tokens * self.model.d_model * self.element_bytes
 
     @property
-    def attention_batch(self) -> int:
-        """Independent attention products: one per sequence and key head."""
-        return self.microbatch * self.model.n_kv_heads // self.tensor_parallel
-
-    @property
-    def attention_rows(self) -> int:
-        """Query rows of one attention product: those of every head that shares the key head."""
-        return self.sequence_length * self.model.heads_per_kv_head
+    def boundary_bytes(self) -> int:
+        """Bytes of the activation between layers that one device has: with sequence parallelism, its share."""
+        return self.row_tokens * self.model.d_model * self.element_bytes

@@ -8,6 +8,8 @@ counted per element. Random numbers for dropout come from hardware. Row statisti
 bytes worth counting. Bytes are those of distinct operands; a row that takes several passes is read once.
 """
 
+from dataclasses import replace
+
 from archplace.workloads.model import Activation, Norm
 from archplace.workloads.operators import VectorWork
 from archplace.workloads.precision import FP32_BYTES, MASK_BYTES
@@ -60,6 +62,16 @@ def elementwise(
         operations_per_element=operations,
         read_bytes=elements * read_bytes_per_element,
         write_bytes=elements * write_bytes_per_element,
+    )
+
+
+def part(work: VectorWork, pieces: int) -> VectorWork:
+    """One of ``pieces`` equal parts of the rows; what does not divide is rounded up."""
+    return replace(
+        work,
+        rows=-(-work.rows // pieces),
+        read_bytes=-(-work.read_bytes // pieces),
+        write_bytes=-(-work.write_bytes // pieces),
     )
 
 

@@ -1,27 +1,27 @@
-"""The distinct layers of a transformer with their operator graphs, as one tensor-parallel device executes them."""
+"""The distinct layers of a transformer with their operator graphs, as one device executes them."""
 
-from archplace.workloads._block_backward import block_backward
-from archplace.workloads._block_forward import block_forward
+from archplace.workloads._block import block_backward, block_forward
 from archplace.workloads._embedding import embedding_backward, embedding_forward
+from archplace.workloads._graph import Graph
 from archplace.workloads._head import head_backward, head_forward
 from archplace.workloads._shard import Shard
-from archplace.workloads.operators import Operator
 from archplace.workloads.training_step import Layer
 
 
 def build_layers(shard: Shard) -> tuple[tuple[Layer, int], ...]:
     """Return embedding, block and head in model order, each with how many times it repeats.
 
-    A layer's parameters are those that a device holds. Norms, position tables and biases behind an all-reduce are
-    whole on every device. A tied matrix counts in the embedding and again in the head, because a pipeline keeps it on
-    its first and on its last stage. Between layers the activation is whole on each device.
+    A layer's parameters are those that a device holds. Norms, position tables and biases behind an exchange are whole
+    on every device. A tied matrix counts in the embedding and again in the head, because a pipeline keeps it on its
+    first and on its last stage. Between layers each device holds the activation of all tokens of its tensor-parallel
+    group, or with sequence parallelism that of its share.
 
     Raises ``ValueError`` when the model cannot be cut as ``shard`` asks; ``shard.refusal()`` says so beforehand.
     """
     refusal = shard.refusal()
     if refusal is not None:
         raise ValueError(refusal)
-    hidden = shard.hidden_bytes
+    hidden = shard.boundary_bytes
     embedding = _layer(
         "embedding", embedding_forward(shard), embedding_backward(shard), input_bytes=0, output_bytes=hidden
     )
@@ -30,20 +30,16 @@ def build_layers(shard: Shard) -> tuple[tuple[Layer, int], ...]:
     return ((embedding, 1), (block, shard.model.n_layers), (head, 1))
 
 
-def _layer(
-    name: str,
-    forward: tuple[Operator, ...],
-    backward: tuple[Operator, ...],
-    *,
-    input_bytes: int,
-    output_bytes: int,
-) -> Layer:
+def _layer(name: str, forward: Graph, backward: Graph, *, input_bytes: int, output_bytes: int) -> Layer:
+    stash_bytes = sum(operator.stash_bytes for operator in forward.operators)
     return Layer(
         name=name,
-        forward=forward,
-        backward=backward,
-        parameters=sum(operator.parameters for operator in forward),
-        stash_bytes=sum(operator.stash_bytes for operator in forward),
+        forward=forward.operators,
+        backward=backward.operators,
+        parameters=sum(operator.parameters for operator in forward.operators),
+        stash_bytes=stash_bytes,
+        selective_stash_bytes=stash_bytes - forward.dropped_bytes if forward.dropped_bytes else None,
+        selective_replay=forward.replay if forward.dropped_bytes else (),
         input_bytes=input_bytes,
         output_bytes=output_bytes,
     )

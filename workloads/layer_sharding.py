@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from archplace.workloads.operators import Axis
+
 
 class ContextKind(StrEnum):
     """How attention meets the keys and values that other members of a context-parallel group hold."""
@@ -41,3 +43,18 @@ class LayerSharding:
     def stage_devices(self) -> int:
         """Devices of one stage of one replica."""
         return self.tensor * self.context
+
+    def degree(self, axis: Axis) -> int:
+        """Return how many devices the layer's groups along ``axis`` have.
+
+        Raises ``ValueError`` for data and pipeline, which decide nothing inside a layer.
+        """
+        degrees = {
+            Axis.TENSOR: self.tensor,
+            Axis.CONTEXT: self.context,
+            Axis.EXPERT: self.expert,
+            Axis.EXPERT_TENSOR: self.expert_tensor,
+        }
+        if axis not in degrees:
+            raise ValueError(f"axis {axis} has no degree inside a layer; there are {', '.join(degrees)}")
+        return degrees[axis]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from archplace.workloads.layer_sharding import LayerSharding
 from archplace.workloads.operators import Operator
 
 
@@ -40,7 +41,7 @@ class ParameterBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One layer on one of ``tensor_parallel`` devices at one microbatch size.
+    """One layer on one of the devices that share it.
 
     ``forward`` and ``backward`` are operator graphs in a topological order; the backward graph holds data and weight
     gradients. Byte counts are per device and per microbatch.
@@ -68,12 +69,11 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStep:
-    """What one device of a pipeline of ``tensor_parallel``-wide stages executes for one microbatch of each layer."""
+    """What one device of a stage executes for one microbatch of each layer."""
 
     model: str
-    tensor_parallel: int
-    microbatch: int
-    """Sequences per microbatch."""
+    sharding: LayerSharding
+    """How the devices of a stage share each layer."""
     sequence_length: int
     layers: tuple[tuple[Layer, int], ...]
     """Distinct layers in model order, each with how many times it repeats in a row."""
@@ -83,6 +83,16 @@ class TrainingStep:
     """Model FLOPs per token, forward and backward, without recomputation, over all devices (for MFU)."""
 
     @property
+    def tensor_parallel(self) -> int:
+        """Devices that share each matrix."""
+        return self.sharding.tensor
+
+    @property
+    def microbatch(self) -> int:
+        """Sequences per microbatch."""
+        return self.sharding.microbatch
+
+    @property
     def tokens(self) -> int:
-        """Tokens of one microbatch."""
+        """Tokens of one microbatch, over all devices of a stage."""
         return self.microbatch * self.sequence_length

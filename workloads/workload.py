@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from archplace.workloads._shard import Shard
 from archplace.workloads.graphs import build_layers
+from archplace.workloads.layer_sharding import LayerSharding
 from archplace.workloads.model import Model, Positions
 from archplace.workloads.operators import VectorWork
 from archplace.workloads.optimizer import optimizer_work, parameter_bytes
@@ -65,37 +66,32 @@ class Workload:
         """
         return optimizer_work(self.optimizer, self.precision, parameters)
 
-    def refusal(self, *, tensor_parallel: int, microbatch: int) -> str | None:
-        """Return why this width and microbatch (in sequences) are not possible, with the numbers, or None."""
-        refusal = self._shard(tensor_parallel, microbatch).refusal()
-        if refusal is None and self.global_batch % microbatch:
-            return f"microbatch {microbatch} does not divide the global batch of {self.global_batch} sequences"
+    def refusal(self, sharding: LayerSharding) -> str | None:
+        """Return why layers cannot be shared as ``sharding`` says, with the numbers, or None."""
+        refusal = self._shard(sharding).refusal()
+        if refusal is None and self.global_batch % sharding.microbatch:
+            return f"microbatch {sharding.microbatch} does not divide the global batch of {self.global_batch} sequences"
         return refusal
 
-    def step(self, *, tensor_parallel: int, microbatch: int) -> TrainingStep:
-        """Return what one device executes for a microbatch of ``microbatch`` sequences.
+    def step(self, sharding: LayerSharding) -> TrainingStep:
+        """Return what one device executes for one microbatch when layers are shared as ``sharding`` says.
 
         Raises ``ValueError`` with the reason where ``refusal`` gives one; ask it first.
         """
-        refusal = self.refusal(tensor_parallel=tensor_parallel, microbatch=microbatch)
+        refusal = self.refusal(sharding)
         if refusal is not None:
             raise ValueError(refusal)
         return TrainingStep(
             model=self.model.name,
-            tensor_parallel=tensor_parallel,
-            microbatch=microbatch,
+            sharding=sharding,
             sequence_length=self.sequence_length,
-            layers=build_layers(self._shard(tensor_parallel, microbatch)),
+            layers=build_layers(self._shard(sharding)),
             parameter_bytes=self.parameter_bytes,
             optimizer=self.optimizer,
             flops_per_token=self.model.flops_per_token(self.sequence_length),
         )
 
-    def _shard(self, tensor_parallel: int, microbatch: int) -> Shard:
+    def _shard(self, sharding: LayerSharding) -> Shard:
         return Shard(
-            model=self.model,
-            tensor_parallel=tensor_parallel,
-            microbatch=microbatch,
-            sequence_length=self.sequence_length,
-            precision=self.precision,
+            model=self.model, sharding=sharding, sequence_length=self.sequence_length, precision=self.precision
         )

@@ -10,7 +10,7 @@ from archplace.costmodel import Pricer, ring_s, spread, stage_memory
 from archplace.search.choices import Choices
 from archplace.search.schedule import ScheduleCache, ScheduleGraph
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS
-from archplace.workloads import CollectiveKind, Operator, Phase, Unit, load_workload
+from archplace.workloads import CollectiveKind, LayerSharding, Operator, Phase, Unit, load_workload
 
 CLUSTER = Cluster(
     name="two dimensions",
@@ -111,7 +111,7 @@ def options_s(architectures, index, workload):
     """The fastest placement of every option (width, microbatch, recompute, capacity) that fits, over everything."""
     found = {}
     for width, microbatch in product(CHOICES.tensor_parallel, CHOICES.microbatch):
-        step = workload.step(tensor_parallel=width, microbatch=microbatch)
+        step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
         seconds, optimizer_s = layer_seconds(step, architectures, index, workload)
         (first, _), (block, n_blocks), (last, _) = step.layers
         size = step.parameter_bytes

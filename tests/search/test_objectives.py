@@ -14,7 +14,7 @@ from archplace.search.explore import Exploration
 from archplace.search.outcome import Bound, Fate
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS
-from archplace.workloads import Operator, Phase, Unit
+from archplace.workloads import LayerSharding, Operator, Phase, Unit
 
 OBJECTIVES = ("throughput", "energy", "cost", "power", "area")
 SUBSETS = list(chain.from_iterable(combinations(OBJECTIVES, n) for n in range(1, len(OBJECTIVES) + 1)))
@@ -31,7 +31,7 @@ def architectures():
 def joules(architectures, index, workload, option, placed):
     """Energy of one step by hand: every operator of every microbatch, and what the placement adds."""
     width, microbatch, recompute, _ = option
-    step = workload.step(tensor_parallel=width, microbatch=microbatch)
+    step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
     archs = architectures.take(np.array([index]))
     pricer = Pricer(archs, CLUSTER)
     (first, _), (block, n_blocks), (last, _) = step.layers

@@ -14,7 +14,7 @@ from archplace.search.options import Option, OptionSpace
 from archplace.search.placement.pipelines import Pipeline
 from archplace.search.placement.prices import FloatArray
 from archplace.search.placement.training import BestPlacement, ChainMemory, ChainSeconds, Degrees
-from archplace.workloads import load_workload
+from archplace.workloads import LayerSharding, load_workload
 from archplace.workloads.training_step import Layer, OptimizerKind, ParameterBytes, TrainingStep
 
 Row = tuple[float, float, float, float]
@@ -30,8 +30,7 @@ def space_of(pipelines: list[Pipeline], n_blocks: int, parameters: tuple[int, in
     first, block, last = (layer(*each) for each in zip(("embedding", "block", "head"), parameters, strict=True))
     step = TrainingStep(
         model="chain",
-        tensor_parallel=1,
-        microbatch=1,
+        sharding=LayerSharding(microbatch=1),
         sequence_length=1,
         layers=((first, 1), (block, n_blocks), (last, 1)),
         parameter_bytes=ParameterBytes(weight=2, gradient=2, optimizer=12),
@@ -264,7 +263,7 @@ def test_the_capacity_that_a_shortage_asks_for_is_enough_and_less_is_not():
     workload = load_workload("llama2-7b")
     cluster = load_cluster("tpu-v4-pod").sized(64)
     for width, microbatch in ((1, 8), (8, 8), (2, 1)):
-        step = workload.step(tensor_parallel=width, microbatch=microbatch)
+        step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
 
         def space(capacity, width=width, microbatch=microbatch, step=step):
             option = Option(tensor_parallel=width, microbatch=microbatch, recompute=False, hbm_bytes=capacity)
@@ -285,7 +284,7 @@ def test_the_capacity_that_a_shortage_asks_for_is_enough_and_less_is_not():
 )
 def test_the_fewest_stages_are_those_of_the_caps(capacity, most, microbatches, recompute):
     workload = load_workload("gpt2-xl")
-    memory = ChainMemory.of(workload.step(tensor_parallel=1, microbatch=4), recompute=recompute)
+    memory = ChainMemory.of(workload.step(LayerSharding(tensor=1, microbatch=4)), recompute=recompute)
 
     def in_flight(stages):
         return 1 + microbatches // stages

@@ -3,11 +3,11 @@
 import pytest
 from workload_helpers import layer, operator
 
-from archplace.workloads import Collective, CollectiveKind, Gemm, Layer, load_workload
+from archplace.workloads import Collective, CollectiveKind, Gemm, Layer, LayerSharding, load_workload
 
 
 def ends(name: str, tensor_parallel: int, microbatch: int) -> tuple[Layer, Layer]:
-    step = load_workload(name).step(tensor_parallel=tensor_parallel, microbatch=microbatch)
+    step = load_workload(name).step(LayerSharding(tensor=tensor_parallel, microbatch=microbatch))
     return layer(step, "embedding"), layer(step, "head")
 
 

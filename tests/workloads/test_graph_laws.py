@@ -12,6 +12,7 @@ from archplace.workloads import (
     CollectiveKind,
     Gemm,
     Layer,
+    LayerSharding,
     Model,
     Operator,
     OptimizerKind,
@@ -33,7 +34,7 @@ def step_of(model: Model, tensor_parallel: int, *, microbatch: int = 2, sequence
         precision=Precision.BF16,
         optimizer=OptimizerKind.ADAM,
     )
-    return workload.step(tensor_parallel=tensor_parallel, microbatch=microbatch)
+    return workload.step(LayerSharding(tensor=tensor_parallel, microbatch=microbatch))
 
 
 random_steps = st.sampled_from([1, 2, 4]).flatmap(lambda t: models(width=t).map(lambda model: step_of(model, t)))

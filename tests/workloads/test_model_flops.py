@@ -5,7 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_helpers import CUTS, layer, macs, models, step_macs
 
-from archplace.workloads import Model, OptimizerKind, Phase, Precision, TrainingStep, Workload, load_model
+from archplace.workloads import (
+    LayerSharding,
+    Model,
+    OptimizerKind,
+    Phase,
+    Precision,
+    TrainingStep,
+    Workload,
+    load_model,
+)
 
 
 def step_of(model: Model, *, tensor_parallel: int = 1, microbatch: int = 1, sequence_length: int = 64) -> TrainingStep:
@@ -17,7 +26,7 @@ def step_of(model: Model, *, tensor_parallel: int = 1, microbatch: int = 1, sequ
         precision=Precision.BF16,
         optimizer=OptimizerKind.ADAM,
     )
-    return workload.step(tensor_parallel=tensor_parallel, microbatch=microbatch)
+    return workload.step(LayerSharding(tensor=tensor_parallel, microbatch=microbatch))
 
 
 @pytest.mark.parametrize("name", ["gpt2-xl", "megatron-gpt-8.3b", "gpt3-175b"])

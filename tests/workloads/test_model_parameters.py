@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_helpers import ZOO, layer, models
 
-from archplace.workloads import Model, OptimizerKind, Precision, Workload, load_model
+from archplace.workloads import LayerSharding, Model, OptimizerKind, Precision, Workload, load_model
 
 
 def test_bert_large() -> None:
@@ -79,7 +79,7 @@ def held(model: Model, tensor_parallel: int) -> int:
         precision=Precision.BF16,
         optimizer=OptimizerKind.ADAM,
     )
-    step = workload.step(tensor_parallel=tensor_parallel, microbatch=1)
+    step = workload.step(LayerSharding(tensor=tensor_parallel, microbatch=1))
     return tensor_parallel * sum(found.parameters * count for found, count in step.layers)
 
 
@@ -117,7 +117,7 @@ def test_a_tied_matrix_is_held_by_both_ends() -> None:
         precision=Precision.FP16,
         optimizer=OptimizerKind.ADAM,
     )
-    step = workload.step(tensor_parallel=8, microbatch=1)
+    step = workload.step(LayerSharding(tensor=8, microbatch=1))
     table = 51200 // 8 * 12288
     assert layer(step, "embedding").parameters == table + 2048 * 12288
     assert layer(step, "head").parameters == table + 2 * 12288

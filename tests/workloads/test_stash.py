@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_helpers import CUTS, layer
 
-from archplace.workloads import Model, OptimizerKind, Precision, TrainingStep, Workload, load_model
+from archplace.workloads import LayerSharding, Model, OptimizerKind, Precision, TrainingStep, Workload, load_model
 
 
 def step_of(
@@ -21,7 +21,7 @@ def step_of(
         precision=precision,
         optimizer=OptimizerKind.ADAM,
     )
-    return workload.step(tensor_parallel=tensor_parallel, microbatch=microbatch)
+    return workload.step(LayerSharding(tensor=tensor_parallel, microbatch=microbatch))
 
 
 @pytest.mark.parametrize(("name", "t"), [(name, t) for name, t in CUTS if "gpt" in name])

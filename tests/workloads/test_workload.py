@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from workload_helpers import models
 
-from archplace.workloads import Model, OptimizerKind, Precision, Workload, load_model, load_workload
+from archplace.workloads import LayerSharding, Model, OptimizerKind, Precision, Workload, load_model, load_workload
 
 
 def workload_of(model: Model, *, global_batch: int = 64, sequence_length: int = 8) -> Workload:
@@ -32,11 +32,11 @@ def workload_of(model: Model, *, global_batch: int = 64, sequence_length: int = 
 )
 def test_refuses_a_width_with_the_numbers(name: str, width: int, reason: str) -> None:
     workload = load_workload(name)
-    refusal = workload.refusal(tensor_parallel=width, microbatch=1)
+    refusal = workload.refusal(LayerSharding(tensor=width, microbatch=1))
     assert refusal is not None
     assert reason in refusal
     with pytest.raises(ValueError, match=r"tensor parallel width"):
-        workload.step(tensor_parallel=width, microbatch=1)
+        workload.step(LayerSharding(tensor=width, microbatch=1))
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,16 @@ def test_refuses_a_width_with_the_numbers(name: str, width: int, reason: str) ->
     ],
 )
 def test_refuses_a_microbatch_with_the_numbers(microbatch: int, reason: str) -> None:
-    assert load_workload("llama2-7b").refusal(tensor_parallel=1, microbatch=microbatch) == reason
+    assert load_workload("llama2-7b").refusal(LayerSharding(tensor=1, microbatch=microbatch)) == reason
 
 
 @settings(max_examples=100, deadline=None)
 @given(model=models(), width=st.integers(-1, 9), microbatch=st.integers(-1, 9))
 def test_a_step_exists_exactly_where_nothing_is_refused(model: Model, width: int, microbatch: int) -> None:
     workload = workload_of(model)
-    refusal = workload.refusal(tensor_parallel=width, microbatch=microbatch)
+    refusal = workload.refusal(LayerSharding(tensor=width, microbatch=microbatch))
     if refusal is None:
-        step = workload.step(tensor_parallel=width, microbatch=microbatch)
+        step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
         assert step.tokens == microbatch * 8
         assert [(layer.name, count) for layer, count in step.layers] == [
             ("embedding", 1),
@@ -68,19 +68,19 @@ def test_a_step_exists_exactly_where_nothing_is_refused(model: Model, width: int
     else:
         assert len(refusal.splitlines()) == 1
         with pytest.raises(ValueError, match=r"tensor parallel|microbatch"):
-            workload.step(tensor_parallel=width, microbatch=microbatch)
+            workload.step(LayerSharding(tensor=width, microbatch=microbatch))
 
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), width=st.sampled_from([1, 2, 4, 8]))
 def test_a_width_that_divides_everything_is_accepted(data: st.DataObject, width: int) -> None:
     model = data.draw(models(width=width))
-    assert workload_of(model).refusal(tensor_parallel=width, microbatch=2) is None
+    assert workload_of(model).refusal(LayerSharding(tensor=width, microbatch=2)) is None
 
 
 def test_steps_are_reproducible_and_comparable() -> None:
     workload = load_workload("llama2-7b")
-    first, second = (workload.step(tensor_parallel=4, microbatch=2) for _ in range(2))
+    first, second = (workload.step(LayerSharding(tensor=4, microbatch=2)) for _ in range(2))
     assert first == second
     assert hash(first) == hash(second)
 

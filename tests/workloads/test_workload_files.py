@@ -6,7 +6,7 @@ import pytest
 from workload_helpers import ZOO
 
 from archplace.arch_configs.errors import ConfigError
-from archplace.workloads import Precision, load_model, load_workload, model_names, workload_names
+from archplace.workloads import LayerSharding, Precision, load_model, load_workload, model_names, workload_names
 
 MODEL = """\
 model:
@@ -58,7 +58,7 @@ def test_presets_name_their_model_and_can_run(name: str) -> None:
     assert load_model(name).name == name
     assert workload.sequence_length <= workload.model.max_positions
     for microbatch in (1, 2, 4):
-        assert workload.refusal(tensor_parallel=1, microbatch=microbatch) is None
+        assert workload.refusal(LayerSharding(tensor=1, microbatch=microbatch)) is None
 
 
 @pytest.mark.parametrize("folder", ["models", "presets"])

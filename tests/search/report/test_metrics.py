@@ -17,7 +17,7 @@ from archplace.search.objectives import Objective
 from archplace.search.points import baseline_view, point_views, views
 from archplace.search.report.summary import options_by_fate
 from archplace.search.run import RunResult, evaluator_of
-from archplace.workloads import load_workload
+from archplace.workloads import LayerSharding, load_workload
 
 ALL_BUT_WORST = ("throughput", "energy", "cost", "power", "area")
 
@@ -100,7 +100,7 @@ def test_arrays_pay_for_every_multiply_accumulate_and_for_recomputing() -> None:
     run = result.run
     (workload,) = run.workloads
     # The hand-made placements recompute: forward, again, and backward, all of it at the table's joules.
-    step = workload.step(tensor_parallel=1, microbatch=1)
+    step = workload.step(LayerSharding(tensor=1, microbatch=1))
     macs = 0
     for layer, count in step.layers:
         forward, backward = (

@@ -1,0 +1,72 @@
+"""The operator graphs of one transformer block on one device: norms and residual sums around its two parts.
+
+A part stands between a norm and the sum with the residual: :mod:`_attention`, then :mod:`_feed_forward`. With sequence
+parallelism norms and sums see the device's share of the tokens (Korthikanti et al. 2022, arXiv:2205.05198, section
+4.2.2). The gradients of the norms' gains, which the tensor-parallel group must then sum once per step, are not counted.
+
+What is kept for the backward pass is counted at the operator that writes it; the block's input at the first operator
+that reads it; the block's output at the next layer. Summed, a GPT block gives Korthikanti et al. 2022, equations 1, 2
+and 4. Nothing but weight gradients waits for a weight gradient. The last other operator of the backward graph gives the
+gradient of the block's input.
+"""
+
+from archplace.workloads import _vector
+from archplace.workloads._attention import attention_backward, attention_forward
+from archplace.workloads._feed_forward import feed_forward_backward, feed_forward_forward
+from archplace.workloads._graph import OUTSIDE, Graph
+from archplace.workloads._shard import Shard
+from archplace.workloads.operators import Phase
+
+
+def block_forward(shard: Shard) -> Graph:
+    """The operators of one block, each after its inputs."""
+    graph = Graph(shard, Phase.FORWARD)
+    kept = shard.boundary_bytes
+    if shard.model.norm_first:
+        normed = norm(graph, shard, "attention_norm", OUTSIDE, stash_bytes=2 * kept)
+        joined = attention_forward(graph, shard, normed, OUTSIDE, input_stash_bytes=0, sum_stash_bytes=kept)
+        normed = norm(graph, shard, "mlp_norm", joined, stash_bytes=kept)
+        feed_forward_forward(graph, shard, normed, joined, sum_stash_bytes=0)
+    else:
+        joined = attention_forward(graph, shard, OUTSIDE, OUTSIDE, input_stash_bytes=kept, sum_stash_bytes=kept)
+        normed = norm(graph, shard, "attention_norm", joined, stash_bytes=kept)
+        joined = feed_forward_forward(graph, shard, normed, normed, sum_stash_bytes=kept)
+        norm(graph, shard, "mlp_norm", joined, stash_bytes=0)
+    return graph
+
+
+def block_backward(shard: Shard) -> Graph:
+    """The operators of one block's gradients, each after its inputs."""
+    graph = Graph(shard, Phase.DATA_GRADIENT)
+    if shard.model.norm_first:
+        inner = feed_forward_backward(graph, shard, OUTSIDE)
+        joined = join(graph, shard, "ffn_out", (norm_gradient(graph, shard, "mlp_norm", *inner),), OUTSIDE)
+        inner = attention_backward(graph, shard, joined)
+        join(graph, shard, "projection", (norm_gradient(graph, shard, "attention_norm", *inner),), joined)
+    else:
+        joined = norm_gradient(graph, shard, "mlp_norm", OUTSIDE)
+        inner = feed_forward_backward(graph, shard, joined)
+        joined = join(graph, shard, "ffn_out", inner, joined)
+        joined = norm_gradient(graph, shard, "attention_norm", joined)
+        inner = attention_backward(graph, shard, joined)
+        join(graph, shard, "projection", inner, joined)
+    return graph
+
+
+def norm(graph: Graph, shard: Shard, name: str, source: str, *, stash_bytes: int) -> str:
+    """Add a norm of the activation between layers."""
+    model = shard.model
+    work = _vector.norm(model.norm, shard.row_tokens, model.d_model, shard.element_bytes)
+    return graph.vector(name, work, source, parameters=model.norm_parameters, stash_bytes=stash_bytes)
+
+
+def norm_gradient(graph: Graph, shard: Shard, name: str, *gradients: str) -> str:
+    """Add the gradient of a norm's input, gain and bias, from the pieces of its output's gradient."""
+    work = _vector.norm_gradient(shard.model.norm, shard.row_tokens, shard.model.d_model, shard.element_bytes)
+    return graph.vector(f"{name}.gradient", work, *gradients)
+
+
+def join(graph: Graph, shard: Shard, name: str, inner: tuple[str, ...], around: str) -> str:
+    """Add the sum of the gradients that came through a part, in pieces, and around it."""
+    work = _vector.addition(shard.row_tokens, shard.model.d_model, shard.element_bytes)
+    return graph.vector(f"{name}.residual.gradient", work, *inner, around)
