@@ -11,26 +11,68 @@ from archplace.costmodel.cost import (
 )
 from archplace.costmodel.energy import EnergyParts, energy_parts, operator_energy_j, peak_power_w, static_power_w
 from archplace.costmodel.memory import LayerMemory, StageMemory, stage_memory
+from archplace.costmodel.memory_coefficients import (
+    POLICIES,
+    Allowance,
+    MemoryCoefficients,
+    WorkingParts,
+    chain_exchanges,
+    memory_coefficients,
+)
+from archplace.costmodel.memory_items import MemoryItems, memory_items
+from archplace.costmodel.offload import HostTraffic, Offload
 from archplace.costmodel.operators import ELEMENT_BYTES, Activity, OperatorPrices, Parts, Pricer
+from archplace.costmodel.replicas import Replicas, replica_refusal
+from archplace.costmodel.state_sharding import (
+    Exchange,
+    KeptStates,
+    Members,
+    Moment,
+    SharedStates,
+    StateSharding,
+    exchanges,
+    kept_states,
+)
+from archplace.costmodel.temporaries import temporary_bytes
 
 __all__ = [
     "ELEMENT_BYTES",
+    "POLICIES",
     "RETICLE_LIMIT_MM2",
     "Activity",
+    "Allowance",
     "EnergyParts",
+    "Exchange",
+    "HostTraffic",
+    "KeptStates",
     "LayerMemory",
+    "Members",
+    "MemoryCoefficients",
+    "MemoryItems",
+    "Moment",
+    "Offload",
     "OperatorPrices",
     "Parts",
     "Pipelining",
     "Pricer",
+    "Replicas",
+    "SharedStates",
     "StageMemory",
+    "StateSharding",
+    "WorkingParts",
     "accelerator_cost_usd",
+    "chain_exchanges",
     "collective_s",
     "die_cost_usd",
     "energy_cost_usd_per_j",
     "energy_parts",
+    "exchanges",
+    "kept_states",
+    "memory_coefficients",
+    "memory_items",
     "operator_energy_j",
     "peak_power_w",
+    "replica_refusal",
     "ring_bytes",
     "ring_s",
     "sent_bytes",
@@ -38,5 +80,6 @@ __all__ = [
     "spread",
     "stage_memory",
     "static_power_w",
+    "temporary_bytes",
     "transfer_s",
 ]
