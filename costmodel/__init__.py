@@ -22,7 +22,8 @@ from archplace.costmodel.memory_coefficients import (
 from archplace.costmodel.memory_items import MemoryItems, memory_items
 from archplace.costmodel.offload import HostTraffic, Offload
 from archplace.costmodel.operators import ELEMENT_BYTES, Activity, OperatorPrices, Parts, Pricer
-from archplace.costmodel.replicas import Replicas, replica_refusal
+from archplace.costmodel.replicas import Replicas
+from archplace.costmodel.replicas import refusal as replica_refusal
 from archplace.costmodel.state_sharding import (
     Exchange,
     KeptStates,

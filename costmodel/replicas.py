@@ -33,12 +33,10 @@ class Replicas:
         A group of replicas that shares states is context · data members of a tensor-parallel place, the nearest in
         device order; experts' states are shared by those of the same devices that hold the same experts.
 
-        Raises ``ValueError`` with the reason where :func:`replica_refusal` gives one for any entry; ask it first.
+        Raises ``ValueError`` with the reason where :func:`refusal` gives one for any entry; ask it first.
         """
         replicas = np.asarray(data, dtype=np.int64)
-        if replicas.size and (
-            reasons := [r for n in np.unique(replicas) if (r := replica_refusal(sharding, states, int(n)))]
-        ):
+        if replicas.size and (reasons := [r for n in np.unique(replicas) if (r := refusal(sharding, states, int(n)))]):
             raise ValueError(reasons[0])
         spread = sharding.expert * sharding.expert_tensor
         dense = sharding.context * replicas
@@ -58,7 +56,7 @@ class Replicas:
         )
 
 
-def replica_refusal(sharding: LayerSharding, states: StateSharding, data: int) -> str | None:
+def refusal(sharding: LayerSharding, states: StateSharding, data: int) -> str | None:
     """Return why the degrees do not go together, with the numbers, or None."""
     if data < 1:
         return f"data parallel degree {data}: must be at least 1"

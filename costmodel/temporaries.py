@@ -51,10 +51,10 @@ def _in_place(operator: Operator) -> bool:
 
 def _result_bytes(operator: Operator) -> int:
     """Return the bytes that an operator writes for others to read."""
-    if operator.phase in (Phase.WEIGHT_GRADIENT, Phase.OPTIMIZER):
-        return 0
     if operator.collective is not None:
         return _received_bytes(operator.collective)
+    if operator.phase is Phase.WEIGHT_GRADIENT:
+        return 0
     if operator.vector is not None:
         return operator.vector.write_bytes
     assert operator.gemm is not None, operator.name

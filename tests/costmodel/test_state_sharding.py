@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memory_helpers import ADAM
 
 from archplace.costmodel import Members, Moment, Replicas, SharedStates, StateSharding, exchanges, kept_states
-from archplace.costmodel.replicas import replica_refusal
+from archplace.costmodel.replicas import refusal as replica_refusal
 from archplace.costmodel.state_sharding import gathered_bytes, unreduced_bytes
 from archplace.workloads import CollectiveKind, LayerSharding, ParameterBytes
 
