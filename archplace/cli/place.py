@@ -6,7 +6,7 @@ from pathlib import Path
 
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE
 from archplace.cli._output import Row, add_format, print_rows
-from archplace.search.placement import PlacementInstance, PlacementResult, place_instance, read_instances
+from archplace.search.placement import NestInstance, PlacementInstance, PlacementResult, place_instance, read_instances
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -15,17 +15,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file",
         type=Path,
         metavar="FILE",
-        help="placement instances as JSON, plain or gzipped: one instance or a list of {name, instance}",
+        help="placement instances as JSON, plain or gzipped, one or a list of them, in PHAZE's or NEST's terms",
     )
     add_format(parser)
     parser.epilog = (
-        "Prints per instance: feasible, time_per_batch (seconds, or the unit of the file's latencies), degrees, stages "
-        "(first and last layer by the file's ids), seconds taken, and the reason where nothing fits. JSON and YAML "
-        "carry each stage's load, memory and devices. Exit code 0 if any instance is feasible, 3 if none is."
+        "Prints per instance: feasible, time_per_batch (seconds; where the file does not name its unit, that of its "
+        "latencies), degrees, stages (first and last layer by the file's ids), seconds taken, and the reason where "
+        "nothing fits. JSON and YAML carry each stage's load, memory and devices. Exit code 0 if any instance is "
+        "feasible, 3 if none is."
     )
 
 
-def _stages(instance: PlacementInstance, result: PlacementResult, style: str) -> list[object]:
+def _stages(instance: PlacementInstance | NestInstance, result: PlacementResult, style: str) -> list[object]:
     stages: list[object] = []
     for index, stage in enumerate(result.stages):
         ids = instance.chains[result.tensor_parallel].layer_ids
@@ -45,7 +46,7 @@ def _stages(instance: PlacementInstance, result: PlacementResult, style: str) ->
     return stages
 
 
-def _row(instance: PlacementInstance, style: str) -> Row:
+def _row(instance: PlacementInstance | NestInstance, style: str) -> Row:
     started = time.perf_counter()
     result = place_instance(instance)
     seconds = time.perf_counter() - started

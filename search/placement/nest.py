@@ -88,7 +88,7 @@ def exchange_coefficients(
     so that lower levels are counted more than once. Both results grow with the replicas.
     """
     doublings = np.frexp(replicas.astype(np.float64))[1] - 1
-    reach = np.cumprod([level.fan_out for level in levels[:-1]], dtype=np.int64)
+    reach = np.cumprod([float(level.fan_out) for level in levels[:-1]])
     tops = reach.searchsorted((replicas - 1) * pipeline_devices, side="right")
     # Seconds and seconds per byte, the latter `1/B0 + 1/(2·B0) + …`.
     total = np.array(
