@@ -1,8 +1,9 @@
 """The operator graphs of one transformer block on one device: norms and residual sums around its two parts.
 
-A part stands between a norm and the sum with the residual: :mod:`_attention`, then :mod:`_feed_forward`. With sequence
-parallelism norms and sums see the device's share of the tokens (Korthikanti et al. 2022, arXiv:2205.05198, section
-4.2.2). The gradients of the norms' gains, which the tensor-parallel group must then sum once per step, are not counted.
+A part stands between a norm and the sum with the residual: attention, then the feed-forward part or experts. With
+sequence parallelism norms and sums see the device's share of the tokens (Korthikanti et al. 2022, arXiv:2205.05198,
+section 4.2.2). The gradients of the norms' gains, which the tensor-parallel group must then sum once per step, are not
+counted.
 
 What is kept for the backward pass is counted at the operator that writes it; the block's input at the first operator
 that reads it; the block's output at the next layer. Summed, a GPT block gives Korthikanti et al. 2022, equations 1, 2
@@ -12,13 +13,15 @@ gradient of the block's input.
 
 from archplace.workloads import _vector
 from archplace.workloads._attention import attention_backward, attention_forward
+from archplace.workloads._experts import experts_backward, experts_forward
 from archplace.workloads._feed_forward import feed_forward_backward, feed_forward_forward
 from archplace.workloads._graph import OUTSIDE, Graph
 from archplace.workloads._shard import Shard
+from archplace.workloads.model_parts import Block
 from archplace.workloads.operators import Phase
 
 
-def block_forward(shard: Shard) -> Graph:
+def block_forward(shard: Shard, block: Block) -> Graph:
     """The operators of one block, each after its inputs."""
     graph = Graph(shard, Phase.FORWARD)
     kept = shard.boundary_bytes
@@ -26,31 +29,47 @@ def block_forward(shard: Shard) -> Graph:
         normed = norm(graph, shard, "attention_norm", OUTSIDE, stash_bytes=2 * kept)
         joined = attention_forward(graph, shard, normed, OUTSIDE, input_stash_bytes=0, sum_stash_bytes=kept)
         normed = norm(graph, shard, "mlp_norm", joined, stash_bytes=kept)
-        feed_forward_forward(graph, shard, normed, joined, sum_stash_bytes=0)
+        _inner_forward(graph, shard, block, normed, joined, sum_stash_bytes=0)
     else:
         joined = attention_forward(graph, shard, OUTSIDE, OUTSIDE, input_stash_bytes=kept, sum_stash_bytes=kept)
         normed = norm(graph, shard, "attention_norm", joined, stash_bytes=kept)
-        joined = feed_forward_forward(graph, shard, normed, normed, sum_stash_bytes=kept)
+        joined = _inner_forward(graph, shard, block, normed, normed, sum_stash_bytes=kept)
         norm(graph, shard, "mlp_norm", joined, stash_bytes=0)
     return graph
 
 
-def block_backward(shard: Shard) -> Graph:
+def block_backward(shard: Shard, block: Block) -> Graph:
     """The operators of one block's gradients, each after its inputs."""
     graph = Graph(shard, Phase.DATA_GRADIENT)
     if shard.model.norm_first:
-        inner = feed_forward_backward(graph, shard, OUTSIDE)
+        inner = _inner_backward(graph, shard, block, OUTSIDE)
         joined = join(graph, shard, "ffn_out", (norm_gradient(graph, shard, "mlp_norm", *inner),), OUTSIDE)
         inner = attention_backward(graph, shard, joined)
         join(graph, shard, "projection", (norm_gradient(graph, shard, "attention_norm", *inner),), joined)
     else:
         joined = norm_gradient(graph, shard, "mlp_norm", OUTSIDE)
-        inner = feed_forward_backward(graph, shard, joined)
+        inner = _inner_backward(graph, shard, block, joined)
         joined = join(graph, shard, "ffn_out", inner, joined)
         joined = norm_gradient(graph, shard, "attention_norm", joined)
         inner = attention_backward(graph, shard, joined)
         join(graph, shard, "projection", inner, joined)
     return graph
+
+
+def _inner_forward(
+    graph: Graph, shard: Shard, block: Block, source: str, residual: str, *, sum_stash_bytes: int
+) -> str:
+    """Add what stands behind the second norm, and its sum with ``residual``; return the sum."""
+    if block.has_experts:
+        return experts_forward(graph, shard, source, residual, sum_stash_bytes=sum_stash_bytes)
+    return feed_forward_forward(graph, shard, source, residual, width=shard.ff_width, sum_stash_bytes=sum_stash_bytes)
+
+
+def _inner_backward(graph: Graph, shard: Shard, block: Block, gradient: str) -> tuple[str, ...]:
+    """Add the gradients of what stands behind the second norm; return that of its source."""
+    if block.has_experts:
+        return experts_backward(graph, shard, gradient)
+    return feed_forward_backward(graph, shard, gradient, width=shard.ff_width)
 
 
 def norm(graph: Graph, shard: Shard, name: str, source: str, *, stash_bytes: int) -> str:

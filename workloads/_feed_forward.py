@@ -9,21 +9,26 @@ from archplace.workloads._linear import column_cut, column_cut_gradients, enter,
 from archplace.workloads._shard import Shard
 
 
-def feed_forward_forward(graph: Graph, shard: Shard, source: str, residual: str, *, sum_stash_bytes: int) -> str:
+def feed_forward_forward(
+    graph: Graph, shard: Shard, source: str, residual: str, *, width: int, sum_stash_bytes: int, prefix: str = ""
+) -> str:
     """Add the feed-forward part on ``source``, which is kept elsewhere, and its sum with ``residual``; return the sum.
 
-    ``sum_stash_bytes`` are kept of the sum.
+    ``width`` are its columns on this device; ``prefix`` stands before the operators' names; ``sum_stash_bytes`` are
+    kept of the sum.
     """
-    model, e, width = shard.model, shard.element_bytes, shard.ff_width
+    model, e = shard.model, shard.element_bytes
     inner = shard.tokens * width * e
-    sources = enter(graph, shard, "mlp_input", source)
+    sources = enter(graph, shard, f"{prefix}mlp_input", source)
     if model.gated_mlp:
-        gate = column_cut(graph, shard, "gate", width, sources, bias=model.bias, stash_bytes=inner)
-        up = column_cut(graph, shard, "up", width, sources, bias=model.bias, stash_bytes=inner)
+        gate = column_cut(graph, shard, f"{prefix}gate", width, sources, bias=model.bias, stash_bytes=inner)
+        up = column_cut(graph, shard, f"{prefix}up", width, sources, bias=model.bias, stash_bytes=inner)
         work = _vector.part(_vector.gated_activation(model.activation, shard.tokens, width, e), len(sources))
         activated = tuple(
             graph.vector(name, work, one, other, stash_bytes=inner if i == 0 else 0)
-            for i, (name, one, other) in enumerate(zip(piece_names("activation", len(sources)), gate, up, strict=True))
+            for i, (name, one, other) in enumerate(
+                zip(piece_names(f"{prefix}activation", len(sources)), gate, up, strict=True)
+            )
         )
     else:
         kept = 2 if _vector.keeps_input(model.activation) else 1
@@ -35,24 +40,33 @@ def feed_forward_forward(graph: Graph, shard: Shard, source: str, residual: str,
             write_bytes_per_element=kept * e,
         )
         activated = column_cut(
-            graph, shard, "ffn_in", width, sources, bias=model.bias, epilogue=epilogue, stash_bytes=kept * inner
+            graph,
+            shard,
+            f"{prefix}ffn_in",
+            width,
+            sources,
+            bias=model.bias,
+            epilogue=epilogue,
+            stash_bytes=kept * inner,
         )
-    return row_cut(graph, shard, "ffn_out", width, activated, residual, stash_bytes=sum_stash_bytes)
+    return row_cut(graph, shard, f"{prefix}ffn_out", width, activated, residual, stash_bytes=sum_stash_bytes)
 
 
-def feed_forward_backward(graph: Graph, shard: Shard, gradient: str) -> tuple[str, ...]:
+def feed_forward_backward(
+    graph: Graph, shard: Shard, gradient: str, *, width: int, prefix: str = ""
+) -> tuple[str, ...]:
     """Add the gradients of the feed-forward part, from that of the sum; return the gradient of its source."""
-    model, e, tokens, width = shard.model, shard.element_bytes, shard.tokens, shard.ff_width
-    gradients = row_cut_gradients(graph, shard, "ffn_out", width, gradient)
+    model, e, tokens = shard.model, shard.element_bytes, shard.tokens
+    gradients = row_cut_gradients(graph, shard, f"{prefix}ffn_out", width, gradient)
     if model.gated_mlp:
         work = _vector.gated_activation_gradient(model.activation, tokens, width, e)
-        names: tuple[str, ...] = ("gate", "up")
+        names: tuple[str, ...] = (f"{prefix}gate", f"{prefix}up")
     else:
         work = _vector.activation_gradient(model.activation, tokens, width, e)
-        names = ("ffn_in",)
+        names = (f"{prefix}ffn_in",)
     pieces = len(gradients)
     inner = tuple(
         graph.vector(name, _vector.part(work, pieces), one)
-        for name, one in zip(piece_names("activation.gradient", pieces), gradients, strict=True)
+        for name, one in zip(piece_names(f"{prefix}activation.gradient", pieces), gradients, strict=True)
     )
-    return column_cut_gradients(graph, shard, "mlp_input", tuple((name, width, inner) for name in names))
+    return column_cut_gradients(graph, shard, f"{prefix}mlp_input", tuple((name, width, inner) for name in names))

@@ -153,6 +153,8 @@ def _experts(model: "Model") -> list[str]:
         problems.append("experts need another kind than classifier")
     if model.bias:
         problems.append("experts have no biases: set bias to false (and qkv_bias to true where it is so)")
+    if model.dropout:
+        problems.append(f"dropout is {model.dropout}, but experts have none on their output: set it to 0")
     if experts.dense_layers >= model.n_layers:
         problems.append(
             f"experts.dense_layers is {experts.dense_layers} of {model.n_layers} layers, which leaves no block with "

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from archplace.workloads._expert_refusals import experts_refusal
 from archplace.workloads.layer_sharding import LayerSharding
 from archplace.workloads.model import Model, ModelKind
 from archplace.workloads.precision import Precision
@@ -68,7 +69,11 @@ class Shard:
         needed = [("heads", model.n_heads)]
         if model.n_kv_heads != model.n_heads:
             needed.append(("key and value heads", model.n_kv_heads))
-        needed += [("feed-forward columns", model.d_ff), ("rows of the padded vocabulary", model.padded_vocabulary)]
+        if not all(block.has_experts for block in model.blocks):
+            needed.append(("feed-forward columns", model.d_ff))
+        needed.append(("rows of the padded vocabulary", model.padded_vocabulary))
+        if model.experts is not None and model.experts.shared_width:
+            needed.append(("columns of the shared experts", model.experts.shared_width))
         if model.projects_embedding or model.kind is ModelKind.ENCODER:
             needed.append(("columns of d_model", model.d_model))
         if model.projects_embedding:
@@ -76,7 +81,7 @@ class Shard:
         misfits = [f"{count} {what}" for what, count in needed if count % t]
         if misfits:
             return f"tensor parallel width {t} does not divide the {' and the '.join(misfits)} of {model.name}"
-        return None
+        return experts_refusal(model, self.sharding)
 
     @property
     def tensor_parallel(self) -> int:
@@ -132,6 +137,12 @@ class Shard:
     def ff_width(self) -> int:
         """Columns of the feed-forward part."""
         return self.model.d_ff // self.tensor_parallel
+
+    @property
+    def shared_width(self) -> int:
+        """Columns of the shared experts, 0 where there are none."""
+        experts = self.model.experts
+        return 0 if experts is None else experts.shared_width // self.tensor_parallel
 
     @property
     def d_width(self) -> int:

@@ -33,3 +33,19 @@ def test_megatron_gpts(name: str, layers: int, d: int, billions: int) -> None:
     model = load_model(name)
     assert model.parameters == layers * (12 * d * d + 13 * d) + (51200 + 2048) * d + 2 * d
     assert round(model.parameters / 1e9) == billions
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "d", "heads", "ff", "billions", "active"),
+    [
+        # Jiang et al. 2024, section 1 and table 2: 46.7 and 12.9 billion; mistral.ai/news/mixtral-8x22b: 141 and 39
+        ("mixtral-8x7b", 32, 4096, 32, 14336, 46.7, 12.9),
+        ("mixtral-8x22b", 56, 6144, 48, 16384, 140.6, 39.2),
+    ],
+)
+def test_mixtral(name: str, layers: int, d: int, heads: int, ff: int, billions: float, active: float) -> None:
+    model = load_model(name)
+    outside = layers * (2 * d * heads * 128 + 2 * d * 8 * 128 + 2 * d + 8 * d) + 2 * 32000 * d + d
+    assert model.parameters == outside + layers * 8 * 3 * d * ff
+    assert model.active_parameters == outside + layers * 2 * 3 * d * ff
+    assert (round(model.parameters / 1e9, 1), round(model.active_parameters / 1e9, 1)) == (billions, active)

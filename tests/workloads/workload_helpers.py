@@ -23,6 +23,9 @@ ZOO = (
     "opt-350m",
 )
 
+TODAY = ("mixtral-8x22b", "mixtral-8x7b")
+"""Models with more than one kind of part or block, and what each device executes of them."""
+
 CUTS = [(name, width) for name in ZOO for width in (1, 2, 4, 8) if width == 1 or name != "gpt2-xl"]
 """Models and the tensor-parallel widths that divide them; the 25 heads of GPT-2 XL divide by none."""
 
