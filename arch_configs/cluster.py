@@ -1,6 +1,6 @@
 """A cluster: accelerators joined by network dimensions, from fast to slow."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import prod
@@ -27,6 +27,50 @@ class NetworkDimension:
     """Bytes per second that one device can send in this dimension, all its links of the dimension together."""
     latency_s: float
     """Seconds that one hop adds."""
+    achievable: tuple[tuple[int, float], ...] = ()
+    """Message size in bytes and the fraction of the bandwidth that messages of it reach, by size; empty for all of it.
+
+    Up to the first size the fraction is the first one, from the last size on the last one. Between two sizes the
+    seconds of a message are interpolated linearly.
+    """
+
+    def __post_init__(self) -> None:
+        problem = achievable_problem(self.achievable)
+        if problem is not None:
+            raise ValueError(f"{self.name}: {problem[1]}")
+
+
+def achievable_problem(table: Sequence[tuple[int, float]]) -> tuple[int, str] | None:
+    """Return the first entry of a table of achievable fractions that cannot be, and why; None when all can.
+
+    Sizes rise, fractions lie above 0 and at most at 1, and a larger message never takes less time than a smaller one.
+    """
+    before: tuple[int, float] | None = None
+    for index, (size, fraction) in enumerate(table):
+        if not 0 < fraction <= 1:
+            return index, f"found the fraction {fraction:g}; allowed: more than 0 and at most 1"
+        if size < 1:
+            return index, f"found a message of {size} bytes; allowed: at least 1"
+        if before is not None and size <= before[0]:
+            return index, f"found a message of {size} bytes after one of {before[0]}; sort the table by size"
+        if before is not None and size / fraction < before[0] / before[1]:
+            most = before[1] * size / before[0]
+            return index, (
+                f"found the fraction {fraction:g} for {size} bytes, with which they would arrive sooner than "
+                f"{before[0]} bytes do; allowed: at most {most:.4g}"
+            )
+        before = (size, fraction)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The host's side of one device: where activations and optimizer states can be offloaded to."""
+
+    bandwidth_bytes_per_s: float
+    """Bytes per second between one device and the host's memory, each way, while all devices of the host use it."""
+    memory_bytes: int
+    """Host memory for each device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +80,8 @@ class Cluster:
     name: str
     dimensions: tuple[NetworkDimension, ...]
     sources: Mapping[str, str] = field(hash=False)
+    host: Host | None = None
+    """None where nothing is known of it; then nothing can be offloaded."""
 
     @property
     def size(self) -> int:

@@ -1,32 +1,69 @@
-"""Clusters from YAML files: the built-in ones by name, the user's by path."""
+"""Clusters from YAML files: the built-in ones by name, the user's by path.
 
+A torus stands in the file as one dimension with a ``shape``, whose bandwidth is that of one of its rings; inside the
+program it is one ring for each number of the shape.
+"""
+
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from archplace.arch_configs._builtin import builtin_names, locate
 from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
-from archplace.arch_configs._yaml import Document, KeyPath
-from archplace.arch_configs.cluster import Cluster, NetworkDimension, Topology
+from archplace.arch_configs._yaml import Document, KeyPath, dotted
+from archplace.arch_configs.cluster import Cluster, Host, NetworkDimension, Topology, achievable_problem
 from archplace.arch_configs.files import FileModel, parse_document, read_lenient
-from archplace.arch_configs.units import BytesPerSecond, SecondsOrZero
+from archplace.arch_configs.units import Bytes, BytesPerSecond, SecondsOrZero
 
 _Text = Annotated[str, Field(min_length=1)]
 
 
+class _FileTopology(StrEnum):
+    RING = "ring"
+    FULLY_CONNECTED = "fully_connected"
+    SWITCH = "switch"
+    TORUS = "torus"
+
+
+_Size = Annotated[int, Field(ge=1, le=2**24)]
+
+
+class _Achievable(FileModel):
+    message: Bytes
+    fraction: Annotated[float, Field(gt=0, le=1)]
+
+
 class _Dimension(Sourced):
     name: _Text
-    topology: Topology
-    size: Annotated[int, Field(ge=1, le=2**24)]
+    topology: _FileTopology
+    size: _Size | None = None
+    shape: Annotated[tuple[_Size, ...], Field(min_length=1, max_length=3)] | None = None
     bandwidth: BytesPerSecond
     latency: SecondsOrZero
+    achievable: Annotated[tuple[_Achievable, ...], Field(max_length=64)] = ()
+
+    @field_validator("achievable")
+    @classmethod
+    def _possible(cls, table: tuple[_Achievable, ...]) -> tuple[_Achievable, ...]:
+        problem = achievable_problem([(entry.message, entry.fraction) for entry in table])
+        if problem is not None:
+            raise ValueError(f"entry {problem[0] + 1}: {problem[1]}")
+        return table
+
+
+class _Host(Sourced):
+    bandwidth: BytesPerSecond
+    memory: Bytes
 
 
 class _Cluster(FileModel):
     name: _Text
     description: str = ""
     dimensions: Annotated[tuple[_Dimension, ...], Field(min_length=1, max_length=16)]
+    host: _Host | None = None
 
 
 class _ClusterFile(FileModel):
@@ -38,6 +75,28 @@ def _sections(document: Document) -> list[KeyPath]:
     dimensions = root.get("dimensions") if isinstance(root, dict) else None
     count = len(dimensions) if isinstance(dimensions, list) else 0
     return [("cluster", "dimensions", index) for index in range(count)]
+
+
+def _with_extent_problems(document: Document, sections: list[KeyPath]) -> Document:
+    """Return the document with a problem for each dimension whose size or shape is missing or does not fit its
+    topology."""
+    root = document.data["cluster"] if isinstance(document.data, dict) and sections else None
+    dimensions = root["dimensions"] if isinstance(root, dict) else None
+    problems = []
+    for path, dimension in zip(sections, dimensions if isinstance(dimensions, list) else [], strict=False):
+        if not isinstance(dimension, dict):
+            continue
+        torus = dimension.get("topology") == "torus"
+        key, other = ("shape", "size") if torus else ("size", "shape")
+        example = "[16, 16, 16]" if torus else "8"
+        kind = "a torus" if torus else "a dimension that is no torus"
+        if other in dimension:
+            message = f"{kind} has no {other}; write '{key}: {example}' instead"
+            problems.append(document.problem((*path, other), message, at_key=True))
+        elif key not in dimension:
+            message = f"the key {key!r} is missing in {dotted((*path, key))!r}; add '{key}: {example}'"
+            problems.append(document.problem((*path, key), message))
+    return replace(document, problems=(*document.problems, *problems))
 
 
 def cluster_names() -> tuple[str, ...]:
@@ -52,21 +111,41 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     """
     document = read_lenient(locate(name_or_path, "clusters", "cluster"))
     sections = _sections(document)
-    document = check_sources(document, sections)
+    host = ("cluster", "host")
+    document = _with_extent_problems(check_sources(document, [*sections, host]), sections)
     file = parse_document(document, _ClusterFile).cluster
-    sources = {
-        f"dimensions[{index}].{key}": text
-        for index, section in enumerate(sections)
-        for key, text in collect_sources(document, [section]).items()
-    }
-    dimensions = tuple(
+    dimensions: list[NetworkDimension] = []
+    sources: dict[str, str] = {}
+    for section, dimension in zip(sections, file.dimensions, strict=True):
+        texts = collect_sources(document, [section])
+        for ring in _rings(dimension):
+            for key, text in texts.items():
+                sources[f"dimensions[{len(dimensions)}].{'size' if key == 'shape' else key}"] = text
+            dimensions.append(ring)
+    if file.host is not None:
+        sources |= {f"host.{key}": text for key, text in collect_sources(document, [host]).items()}
+    return Cluster(
+        name=file.name,
+        dimensions=tuple(dimensions),
+        sources=sources,
+        host=None
+        if file.host is None
+        else Host(bandwidth_bytes_per_s=file.host.bandwidth, memory_bytes=file.host.memory),
+    )
+
+
+def _rings(dimension: _Dimension) -> list[NetworkDimension]:
+    """Return the dimension, or the rings that a torus consists of."""
+    torus = dimension.shape is not None
+    sizes = dimension.shape or (dimension.size or 1,)
+    return [
         NetworkDimension(
-            name=dimension.name,
-            topology=dimension.topology,
-            size=dimension.size,
+            name=f"{dimension.name}{index}" if torus and len(sizes) > 1 else dimension.name,
+            topology=Topology.RING if torus else Topology(dimension.topology.value),
+            size=size,
             bandwidth_bytes_per_s=dimension.bandwidth,
             latency_s=dimension.latency,
+            achievable=tuple((entry.message, entry.fraction) for entry in dimension.achievable),
         )
-        for dimension in file.dimensions
-    )
-    return Cluster(name=file.name, dimensions=dimensions, sources=sources)
+        for index, size in enumerate(sizes)
+    ]

@@ -1,7 +1,6 @@
 """What does it cost? Latency, traffic, memory, energy, power, money and communication as arrays over design points."""
 
 from archplace.costmodel._gemm import Pipelining
-from archplace.costmodel.collectives import collective_s, ring_bytes, ring_s, sent_bytes, spread, transfer_s
 from archplace.costmodel.cost import (
     RETICLE_LIMIT_MM2,
     accelerator_cost_usd,
@@ -18,8 +17,25 @@ from archplace.costmodel.memory_coefficients import (
     WorkingParts,
     chain_exchanges,
     memory_coefficients,
+    policy_of,
+    updated_parameters,
 )
 from archplace.costmodel.memory_items import MemoryItems, memory_items
+from archplace.costmodel.network import (
+    Algorithm,
+    AllToAllImplementation,
+    AstraSimSystem,
+    DeviceOrder,
+    Group,
+    NetworkPricer,
+    PricingMode,
+    collective_s,
+    ring_bytes,
+    ring_s,
+    sent_bytes,
+    spread,
+    transfer_s,
+)
 from archplace.costmodel.offload import HostTraffic, Offload
 from archplace.costmodel.operators import ELEMENT_BYTES, Activity, OperatorPrices, Parts, Pricer
 from archplace.costmodel.replicas import Replicas
@@ -41,9 +57,14 @@ __all__ = [
     "POLICIES",
     "RETICLE_LIMIT_MM2",
     "Activity",
+    "Algorithm",
+    "AllToAllImplementation",
     "Allowance",
+    "AstraSimSystem",
+    "DeviceOrder",
     "EnergyParts",
     "Exchange",
+    "Group",
     "HostTraffic",
     "KeptStates",
     "LayerMemory",
@@ -51,11 +72,13 @@ __all__ = [
     "MemoryCoefficients",
     "MemoryItems",
     "Moment",
+    "NetworkPricer",
     "Offload",
     "OperatorPrices",
     "Parts",
     "Pipelining",
     "Pricer",
+    "PricingMode",
     "Replicas",
     "SharedStates",
     "StageMemory",
@@ -73,6 +96,7 @@ __all__ = [
     "memory_items",
     "operator_energy_j",
     "peak_power_w",
+    "policy_of",
     "replica_refusal",
     "ring_bytes",
     "ring_s",
@@ -83,4 +107,5 @@ __all__ = [
     "static_power_w",
     "temporary_bytes",
     "transfer_s",
+    "updated_parameters",
 ]

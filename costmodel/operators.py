@@ -6,7 +6,7 @@ work on something else: the shared ports, HBM and global buffer, are then divide
 accelerator, so that whatever runs side by side never asks for more than there is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,8 +19,8 @@ from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.errors import ConfigError
 from archplace.costmodel._gemm import ArrayCycles, Pipelining, TensorConfigs, Traffic, array_cycles, canonical, traffic
 from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_on_chip
-from archplace.costmodel.collectives import collective_s, sent_bytes
-from archplace.workloads.operators import Gemm, Operator, Unit, VectorWork
+from archplace.costmodel.network import Group, NetworkPricer, PricingMode
+from archplace.workloads.operators import Axis, Collective, Gemm, Operator, Unit, VectorWork
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes of one element by precision (IEEE 754; OCP FP8 for fp8)."""
@@ -115,13 +115,23 @@ class Pricer:
 
     Tensor-unit configurations and buffer sizes that several architectures share are priced once; so are equal products.
     Memory grows with ``n_archs`` × operators of one call.
+
+    Collectives are priced by ``network``, by default as rings over ideal links of the cluster; ``groups`` says which
+    devices form the groups of a parallel axis, those of other axes are neighbours at stride 1.
     """
 
     def __init__(
-        self, architectures: Architectures, cluster: Cluster, *, pipelining: Pipelining = Pipelining.OVERLAPPED
+        self,
+        architectures: Architectures,
+        cluster: Cluster,
+        *,
+        pipelining: Pipelining = Pipelining.OVERLAPPED,
+        network: NetworkPricer | None = None,
+        groups: Mapping[Axis, Group] | None = None,
     ) -> None:
         self._archs = architectures
-        self._cluster = cluster
+        self._network = network or NetworkPricer(cluster, PricingMode.RING)
+        self._groups = dict(groups or {})
         self._pipelining = pipelining
         self._units = (architectures.tensor_count + architectures.vector_count).astype(np.float64)
         # What an operator finds of the global buffer: all of it, or one or two units' shares.
@@ -162,11 +172,28 @@ class Pricer:
         for i, operator in enumerate(operators):
             if operator.unit is Unit.NETWORK:
                 assert operator.collective is not None
-                one_s[:, i] = all_s[:, i] = collective_s(operator.collective, self._cluster)
+                one_s[:, i] = all_s[:, i] = self.collective_s(operator.collective)
             else:
                 one_s[:, i] = self.parts(operator, one_unit=True).total_s
                 all_s[:, i] = self.parts(operator, one_unit=False).total_s
         return OperatorPrices(one_s=one_s, all_s=all_s)
+
+    def collective_s(self, collective: Collective) -> float:
+        """Return the seconds of a collective, on every architecture the same.
+
+        Raises ``ValueError`` when its group does not fit the cluster or is not as large as its axis's groups are.
+        """
+        group = self._group(collective)
+        return float(self._network.seconds(collective.kind, float(collective.payload_bytes), group))
+
+    def _group(self, collective: Collective) -> Group:
+        group = self._groups.get(collective.axis) or Group.neighbours(collective.group_size)
+        if group.size != collective.group_size:
+            raise ValueError(
+                f"a collective among {collective.group_size} devices of the {collective.axis} axis, whose groups have "
+                f"{group.size}; price it with the groups of its own sharding"
+            )
+        return group
 
     def parts(self, operator: Operator, *, one_unit: bool) -> Parts:
         """Return what the seconds of one compute operator consist of, on every architecture."""
@@ -198,7 +225,9 @@ class Pricer:
         nothing = np.zeros(1)
         if operator.unit is Unit.NETWORK:
             assert operator.collective is not None
-            sent = sent_bytes(operator.collective, self._cluster)
+            collective = operator.collective
+            payload, group = float(collective.payload_bytes), self._group(collective)
+            sent = float(self._network.sent_bytes(collective.kind, payload, group))
             return Activity(
                 macs=0.0,
                 lane_operations=0.0,

@@ -116,7 +116,7 @@ def test_wrong_files(tmp_path):
         load_cluster(path)
     assert [str(problem).removeprefix(str(path)) for problem in caught.value.problems] == [
         ":4:27: cluster.dimensions[0].topology: found the text 'rings'; did you mean 'ring'? allowed: ring, "
-        "fully_connected, switch",
+        "fully_connected, switch, torus",
         ":5:39: cluster.dimensions[1].size: found 0; allowed: at least 1",
         ":5:53: cluster.dimensions[1].bandwidth: found '0 GB/s', which is zero; allowed: bandwidth such as '900 GB/s', "
         "'200 Gb/s' (bits) or bytes per second",
