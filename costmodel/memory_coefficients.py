@@ -200,15 +200,14 @@ def memory_coefficients(
 ) -> MemoryCoefficients:
     """Return the coefficients of a chain of layers; the entries of ``replicas`` are the axes ``...``.
 
-    The first and the last layer (which nothing enters or leaves) always keep everything, as frameworks recompute
-    blocks only; so does selectively a layer that has nothing to recompute selectively.
+    A layer keeps what its :func:`policy_of` says.
     """
     offload, allowance = offload or Offload(), allowance or Allowance()
     dense, expert = parameters_of(layers)
     z, z_expert = replicas.dense_shards[..., None], replicas.expert_shards[..., None]
     kept_parts = [kept_states(dense, size, states, z), kept_states(expert, size, states, z_expert)]
     whole = kept_parts[0] + kept_parts[1]
-    updated = dense / (z if states.shares_optimizer else 1) + expert / (z_expert if states.shares_optimizer else 1)
+    updated = updated_parameters(layers, states, replicas)
     gathered = gathered_bytes(dense, size, states, z) + gathered_bytes(expert, size, states, z_expert)
     unreduced = unreduced_bytes(dense, size, states, z) + unreduced_bytes(expert, size, states, z_expert)
     counts = [count for _, count in layers]
@@ -257,6 +256,32 @@ def chain_exchanges(
     return found
 
 
+def updated_parameters(layers: Chain, states: StateSharding, replicas: Replicas) -> FloatArray:
+    """Return how many parameters of each kind of layer one device updates, or its host for it; ``(..., K)``.
+
+    All that it holds where every replica updates them, its shard where optimizer states are shared.
+    """
+    dense, expert = parameters_of(layers)
+    shared = states.shares_optimizer
+    by_dense = replicas.dense_shards if shared else np.ones_like(replicas.dense_shards)
+    by_expert = replicas.expert_shards if shared else np.ones_like(replicas.expert_shards)
+    total: FloatArray = dense / by_dense[..., None] + expert / by_expert[..., None]
+    return total
+
+
+def policy_of(layer: Layer, policy: Recompute) -> Recompute:
+    """Return what ``layer`` does on a stage that recomputes by ``policy``.
+
+    The first and the last layer (which nothing enters or leaves) always keep everything, as frameworks recompute
+    blocks only; and what has nothing to recompute selectively keeps everything under the selective policy.
+    """
+    if not (layer.input_bytes and layer.output_bytes):
+        return Recompute.NONE
+    if policy is Recompute.SELECTIVE and layer.selective_stash_bytes is None:
+        return Recompute.NONE
+    return policy
+
+
 def parameters_of(layers: Chain) -> tuple[FloatArray, FloatArray]:
     """Return the parameters of each kind of layer, ``(K,)``: those outside routed experts, and the experts'."""
     expert = np.array([layer.expert_parameters for layer, _ in layers], dtype=np.float64)
@@ -265,17 +290,16 @@ def parameters_of(layers: Chain) -> tuple[FloatArray, FloatArray]:
 
 def _by_policy(layers: Sequence[Layer]) -> tuple[FloatArray, FloatArray]:
     """Return what is kept of a microbatch and what a replay brings back, ``(P, K)`` each."""
-    kept = np.empty((len(POLICIES), len(layers)))
-    for column, layer in enumerate(layers):
-        selective = layer.stash_bytes if layer.selective_stash_bytes is None else layer.selective_stash_bytes
-        at_end = not (layer.input_bytes and layer.output_bytes)
-        kept_by = {
-            Recompute.NONE: layer.stash_bytes,
-            Recompute.SELECTIVE: layer.stash_bytes if at_end else selective,
-            Recompute.FULL: layer.stash_bytes if at_end else min(layer.input_bytes, selective),
-        }
-        kept[:, column] = [kept_by[policy] for policy in POLICIES]
+    kept = np.array([[_kept_bytes(layer, policy_of(layer, policy)) for layer in layers] for policy in POLICIES], float)
     return kept, kept[POLICIES.index(Recompute.NONE)] - kept
+
+
+def _kept_bytes(layer: Layer, policy: Recompute) -> int:
+    selective = layer.stash_bytes if layer.selective_stash_bytes is None else layer.selective_stash_bytes
+    if policy is Recompute.FULL:
+        # the input is part of every stash, but may be counted with the layer before
+        return min(layer.input_bytes, selective)
+    return selective if policy is Recompute.SELECTIVE else layer.stash_bytes
 
 
 def _with_neighbour(bytes_of_kind: FloatArray, counts: Sequence[int]) -> FloatArray:

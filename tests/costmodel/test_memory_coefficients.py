@@ -18,6 +18,7 @@ from archplace.costmodel import (
     memory_coefficients,
     memory_items,
 )
+from archplace.costmodel.memory_coefficients import policy_of, updated_parameters
 from archplace.workloads import Recompute
 
 BARE = Allowance(fragmentation=0.0, reserved_bytes=0.0)
@@ -73,6 +74,24 @@ def test_offload_by_hand():
     traffic = found.activation_traffic
     assert traffic.out_bytes[0, 1] == traffic.in_bytes[0, 1] == 0.75 * 340
     assert traffic.seconds(1e3)[0, 1] == pytest.approx(2 * 0.255, rel=1e-14)
+
+
+def test_policy_of_a_layer():
+    embedding, block, head = (part for part, _ in chain())
+    assert [policy_of(block, policy) for policy in POLICIES] == list(POLICIES)
+    assert {policy_of(end, policy) for end in (embedding, head) for policy in POLICIES} == {NONE}
+    fused = replace(block, selective_stash_bytes=None)
+    assert [policy_of(fused, policy) for policy in POLICIES] == [NONE, NONE, FULL]
+    found = coefficients(((fused, 2),))
+    assert found.kept_bytes.tolist() == [[340], [340], [20]]
+
+
+def test_each_device_updates_its_shard():
+    layers = ((layer(parameters=1000, expert=600), 2),)
+    counts = replicas(dense_shards=[1, 8], expert_shards=[1, 2])
+    shared = updated_parameters(layers, StateSharding(states=SharedStates.OPTIMIZER), counts)
+    assert shared.tolist() == [[1000], [400 / 8 + 600 / 2]]
+    assert updated_parameters(layers, StateSharding(), counts).tolist() == [[1000], [1000]]
 
 
 def test_experts_have_replicas_of_their_own():
