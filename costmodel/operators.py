@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.errors import ConfigError
+from archplace.costmodel._attention import passes_again
 from archplace.costmodel._gemm import ArrayCycles, Pipelining, TensorConfigs, Traffic, array_cycles, canonical, traffic
 from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_on_chip
 from archplace.costmodel.network import Group, NetworkPricer, PricingMode
-from archplace.workloads.operators import Axis, Collective, Gemm, Operator, Unit, VectorWork
+from archplace.workloads.operators import Axis, Collective, FusedAttention, Gemm, Operator, Unit, VectorWork
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes of one element by precision (IEEE 754; OCP FP8 for fp8)."""
@@ -201,6 +202,11 @@ class Pricer:
         if operator.unit is Unit.VECTOR:
             assert operator.vector is not None
             return self._vector(operator.vector, one_unit=one_unit, share=share)
+        if operator.attention is not None:
+            assert operator.vector is not None
+            return self._attention(
+                operator.attention, operator.vector, operator.precision, one_unit=one_unit, share=share
+            )
         assert operator.gemm is not None
         tensor = self._tensor(operator.gemm, operator.precision, operator.vector, one_unit=one_unit, share=share)
         if operator.unit is Unit.TENSOR:
@@ -247,8 +253,24 @@ class Pricer:
                 hbm_bytes=hbm_read_bytes(work, row_stays_on_chip(work, buffer_bytes)) + float(work.write_bytes),
                 network_bytes=0.0,
             )
-        assert operator.gemm is not None
         size = ELEMENT_BYTES[operator.precision]
+        if operator.attention is not None:
+            assert work is not None
+            again = passes_again(operator.attention, size, buffer_bytes)
+            local_bytes = global_bytes = np.zeros(1)
+            for product in operator.attention.products:
+                _, cycles, of, _, _ = self._product(product, operator.precision, None, one_unit=False)
+                local_bytes = local_bytes + (cycles.local_elements * size)[of]
+                global_bytes = global_bytes + (cycles.global_read_elements * size)[of]
+            return Activity(
+                macs=float(operator.attention.macs),
+                lane_operations=_lane_operations(work),
+                local_bytes=local_bytes,
+                global_bytes=global_bytes + float(work.write_bytes),
+                hbm_bytes=again.read_bytes + again.write_bytes + float(work.read_bytes + work.write_bytes),
+                network_bytes=0.0,
+            )
+        assert operator.gemm is not None
         gemm, cycles, of, moved, buffer = self._product(operator.gemm, operator.precision, work, one_unit=False)
         result_bytes = float(gemm.batch * gemm.m * gemm.n * size)
         written = result_bytes if work is None else float(work.write_bytes)
@@ -364,6 +386,30 @@ class Pricer:
             hbm_s=self._hbm_s(reads, np.full(1, float(work.write_bytes)), share),
             fill_s=np.zeros(1),
             first_load_s=np.zeros(1),
+        )
+
+    def _attention(
+        self, attention: FusedAttention, work: VectorWork, precision: str, *, one_unit: bool, share: FloatArray
+    ) -> Parts:
+        """Price attention whose scores stay on chip: its products follow each other, the lanes work beside them.
+
+        Scores and probabilities go between arrays and lanes as the products' results and operands do, through the
+        global buffer; HBM sees what ``work`` says and what :func:`passes_again` adds.
+        """
+        products = [
+            self._tensor(product, precision, None, one_unit=one_unit, share=share) for product in attention.products
+        ]
+        again = passes_again(attention, ELEMENT_BYTES[precision], self._archs.global_buffer_bytes * share)
+        reads, writes = again.read_bytes + float(work.read_bytes), again.write_bytes + float(work.write_bytes)
+        nothing = np.zeros(1)
+        return Parts(
+            array_s=sum((product.array_s for product in products), nothing),
+            lanes_s=self._lanes(work, one_unit=one_unit),
+            local_port_s=sum((product.local_port_s for product in products), nothing),
+            global_port_s=sum((product.global_port_s for product in products), nothing),
+            hbm_s=self._hbm_s(reads, writes, share),
+            fill_s=sum((product.fill_s for product in products), nothing),
+            first_load_s=self._first_load_s(products[0], share),
         )
 
     def _fused(self, tensor: _TensorPart, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:

@@ -5,7 +5,8 @@ et al. 2019, arXiv:1909.08053, section 3). A bias alone is preloaded into the ac
 """
 
 from archplace.workloads import _vector
-from archplace.workloads._attention_core import AttentionCore, core_backward, core_forward
+from archplace.workloads._attention_core import core_backward, core_forward
+from archplace.workloads._attention_sizes import AttentionCore
 from archplace.workloads._graph import Graph
 from archplace.workloads._linear import column_cut, column_cut_gradients, enter, row_cut, row_cut_gradients
 from archplace.workloads._shard import Shard
@@ -79,6 +80,10 @@ def attention_core(shard: Shard) -> AttentionCore:
         value_dim=model.head_dim,
         element_bytes=shard.element_bytes,
         dropout=model.attention_dropout > 0,
+        causal=shard.causal,
+        fused=shard.fused_attention,
+        context=shard.sharding.context,
+        context_kind=shard.sharding.context_kind,
     )
 
 

@@ -1,46 +1,43 @@
 """The core of attention on one device: scores, softmax and context, and their gradients.
 
-The queries of all heads that share a key head form one product with it. Everything here is inside one device's heads.
+The queries of all heads that share a key head form one product with it. Without fusion the scores of all positions are
+computed, masked ones included; fused attention skips the tiles that a causal mask hides, which is half of them.
+
+The members of a context-parallel group hold equal shares of the sequence. Behind a causal mask a member's share is two
+pieces, one from the front and its mirror image from the back, so that all members compute as many scores (Dubey et al.
+2024, arXiv:2407.21783, section 3.3.2). Keys and values are either gathered, and gathered again for the gradients, whose
+sums are scattered; or they travel round a ring (Liu, Zaharia and Abbeel 2023, arXiv:2310.01889): :mod:`_ring`.
 """
 
-from dataclasses import dataclass
-
-from archplace.workloads import _vector
-from archplace.workloads._graph import Graph
-from archplace.workloads.operators import Gemm, VectorWork
+from archplace.workloads import _fused_attention, _ring, _vector
+from archplace.workloads._attention_sizes import AttentionCore
+from archplace.workloads._graph import OUTSIDE, Graph
+from archplace.workloads.operators import Axis, CollectiveKind, Gemm, VectorWork
 from archplace.workloads.precision import MASK_BYTES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionCore:
-    """The sizes of one attention on one device."""
-
-    batch: int
-    """Independent attentions: one per sequence and key head."""
-    heads_per_key_head: int
-    queries: int
-    """Tokens of one sequence whose queries the device holds."""
-    keys: int
-    """Tokens of a whole sequence of keys and values."""
-    head_dim: int
-    """Elements of a query or key head."""
-    value_dim: int
-    """Elements of a value head."""
-    element_bytes: int
-    dropout: bool
-    prefix: str = ""
-    """Stands before the operators' names, where a block has more than one attention."""
-
-    @property
-    def rows(self) -> int:
-        """Query rows of one product: those of every head that shares the key head."""
-        return self.queries * self.heads_per_key_head
 
 
 def core_forward(
     graph: Graph, core: AttentionCore, query: tuple[str, ...], key: tuple[str, ...], value: tuple[str, ...]
 ) -> str:
     """Add the core behind the pieces of queries, keys and values (which may be the same); return the context."""
+    if core.is_ring:
+        return _ring.ring_forward(graph, core, query, (*key, *value))
+    if core.context > 1:
+        key = value = (
+            graph.collective(
+                f"{core.prefix}keys.all_gather",
+                core.keys_bytes,
+                *key,
+                *value,
+                kind=CollectiveKind.ALL_GATHER,
+                axis=Axis.CONTEXT,
+            ),
+        )
+    if core.fused:
+        work = _fused_attention.forward_work(core, core.keys)
+        attention = _fused_attention.forward(core, core.keys)
+        inputs = (*query, *key, *value)
+        return graph.fused_attention(f"{core.prefix}attention", attention, work, *inputs, stash_bytes=core.kept_bytes)
     batch, rows, e = core.batch, core.rows, core.element_bytes
     scores = graph.product(
         f"{core.prefix}scores", Gemm(batch=batch, m=rows, n=core.keys, k=core.head_dim), *query, *key
@@ -57,7 +54,7 @@ def core_forward(
         Gemm(batch=batch, m=rows, n=core.value_dim, k=core.keys),
         probabilities,
         *value,
-        stash_bytes=batch * rows * core.value_dim * e,
+        stash_bytes=core.kept_bytes,
     )
     graph.recomputed(scores)
     graph.recomputed(probabilities, dropped_bytes=probability_bytes)
@@ -74,15 +71,69 @@ def core_backward(
 ) -> tuple[str, str, str]:
     """Add the core's gradients behind those of the context; return the gradients of queries, keys and values.
 
-    The epilogues are what happens to the gradients of queries and keys on their way out.
+    The epilogues are what happens to the gradients of this device's queries and keys on their way out.
     """
+    if core.is_ring:
+        query, key = _ring.ring_backward(graph, core, gradients)
+        return (
+            _behind(graph, f"{core.prefix}query.rotation_gradient", query, query_epilogue),
+            _behind(graph, f"{core.prefix}key.rotation_gradient", key, key_epilogue),
+            key,
+        )
+    gathered = (OUTSIDE,)
+    if core.context > 1:
+        gathered = (
+            graph.collective(
+                f"{core.prefix}keys.saved_all_gather",
+                core.keys_bytes,
+                OUTSIDE,
+                kind=CollectiveKind.ALL_GATHER,
+                axis=Axis.CONTEXT,
+            ),
+        )
+    if core.fused:
+        work = _fused_attention.backward_work(core, core.keys)
+        attention = _fused_attention.backward(core, core.keys)
+        query = graph.fused_attention(f"{core.prefix}attention.gradient", attention, work, *gradients, *gathered)
+        key = value = query
+        query = _behind(graph, f"{core.prefix}query.rotation_gradient", query, query_epilogue)
+    else:
+        own = core.context == 1
+        query, key, value = _products_backward(
+            graph, core, gradients, gathered, query_epilogue, key_epilogue if own else None
+        )
+        if own:
+            return query, key, value
+    if core.context > 1:
+        key = value = graph.collective(
+            f"{core.prefix}keys.gradient_reduce_scatter",
+            core.keys_bytes,
+            *dict.fromkeys((key, value)),
+            kind=CollectiveKind.REDUCE_SCATTER,
+            axis=Axis.CONTEXT,
+        )
+    return query, _behind(graph, f"{core.prefix}key.rotation_gradient", key, key_epilogue), value
+
+
+def _products_backward(
+    graph: Graph,
+    core: AttentionCore,
+    gradients: tuple[str, ...],
+    gathered: tuple[str, ...],
+    query_epilogue: VectorWork | None,
+    key_epilogue: VectorWork | None,
+) -> tuple[str, str, str]:
+    """The gradients of queries, keys and values where scores are kept."""
     batch, rows, keys, e = core.batch, core.rows, core.keys, core.element_bytes
     # context = P · V: of V, one product per key head sums over all query rows that share it
     value = graph.product(
         f"{core.prefix}context.value_gradient", Gemm(batch=batch, m=keys, n=core.value_dim, k=rows), *gradients
     )
     probabilities = graph.product(
-        f"{core.prefix}context.probability_gradient", Gemm(batch=batch, m=rows, n=keys, k=core.value_dim), *gradients
+        f"{core.prefix}context.probability_gradient",
+        Gemm(batch=batch, m=rows, n=keys, k=core.value_dim),
+        *gradients,
+        *gathered,
     )
     softmax = _vector.softmax_gradient(batch * rows, keys, e, dropout=core.dropout)
     scores = graph.vector(f"{core.prefix}softmax.gradient", softmax, probabilities)
@@ -90,6 +141,7 @@ def core_backward(
         f"{core.prefix}scores.query_gradient",
         Gemm(batch=batch, m=rows, n=core.head_dim, k=keys),
         scores,
+        *gathered,
         epilogue=query_epilogue,
     )
     key = graph.product(
@@ -99,3 +151,8 @@ def core_backward(
         epilogue=key_epilogue,
     )
     return query, key, value
+
+
+def _behind(graph: Graph, name: str, source: str, epilogue: VectorWork | None) -> str:
+    """The epilogue as work of its own behind ``source``, which passes where there is none."""
+    return source if epilogue is None else graph.vector(name, _vector.alone(epilogue), source)

@@ -1,7 +1,17 @@
 """Collect the operators of one graph in topological order."""
 
 from archplace.workloads._shard import Shard
-from archplace.workloads.operators import Axis, Collective, CollectiveKind, Gemm, Operator, Phase, Unit, VectorWork
+from archplace.workloads.operators import (
+    Axis,
+    Collective,
+    CollectiveKind,
+    FusedAttention,
+    Gemm,
+    Operator,
+    Phase,
+    Unit,
+    VectorWork,
+)
 
 OUTSIDE = ""
 """Stands for what enters the graph from outside, where an operator's name is expected."""
@@ -71,6 +81,23 @@ class Graph:
                 gemm=gemm,
                 vector=epilogue,
                 parameters=parameters,
+                stash_bytes=stash_bytes,
+            )
+        )
+
+    def fused_attention(
+        self, name: str, attention: FusedAttention, work: VectorWork, *inputs: str, stash_bytes: int = 0
+    ) -> str:
+        """Add attention, or its gradients, whose scores stay on chip; ``work`` is what the lanes do and all bytes."""
+        return self._add(
+            Operator(
+                name=name,
+                unit=Unit.FUSED,
+                phase=self._phase,
+                inputs=self._inside(inputs),
+                precision=self._shard.precision,
+                attention=attention,
+                vector=work,
                 stash_bytes=stash_bytes,
             )
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from archplace.workloads._expert_refusals import experts_refusal
-from archplace.workloads.layer_sharding import LayerSharding
+from archplace.workloads.layer_sharding import ContextKind, LayerSharding
 from archplace.workloads.model import Model, ModelKind
 from archplace.workloads.precision import Precision
 
@@ -20,6 +20,8 @@ class Shard:
     sequence_length: int
     """Tokens of a whole sequence."""
     precision: Precision
+    fused_attention: bool = False
+    """The scores of attention stay on chip."""
 
     def refusal(self) -> str | None:
         """Why the model cannot be cut this way, with the numbers, or None."""
@@ -45,13 +47,29 @@ class Shard:
             return "sequence parallelism shares tokens among the tensor-parallel group, which has 1 device: needs 2"
         if self.pieces > 1 and t == 1:
             return f"{self.pieces} overlap pieces hide tensor-parallel exchanges; at tensor parallel width 1 are none"
-        if sharding.context > 1:
-            return f"context parallel width {sharding.context}: attention is not shared along the sequence"
         return None
 
     def _unshared_tokens(self) -> str | None:
         """Tokens that do not divide."""
-        t = self.tensor_parallel
+        sharding, t, c = self.sharding, self.tensor_parallel, self.sharding.context
+        if c > 1:
+            # Behind a causal mask a member's share is two pieces that mirror each other, so that all compute as much.
+            parts = 2 * c if self.causal else c
+            if self.sequence_length % parts:
+                why = f" in 2 · {c} = {parts} pieces (two for each device, behind a causal mask)" if self.causal else ""
+                return (
+                    f"context parallel width {c} does not divide the {self.sequence_length} tokens of a sequence{why}"
+                )
+            if sharding.context_kind is ContextKind.RING and not self.fused_attention:
+                return (
+                    f"context parallel width {c} as a ring merges attention over parts of a sequence, which only fused "
+                    "attention can: set fused_attention: true, or gather keys and values (all_gather)"
+                )
+            if self.model.next_sentence:
+                return (
+                    f"context parallel width {c}: the next-sentence classifier of {self.model.name} reads the first "
+                    f"token of a sequence, which 1 of {c} devices holds"
+                )
         if self.sharding.sequence and self.local_length % t:
             return (
                 f"sequence parallelism at tensor parallel width {t} does not divide the {self.local_length} tokens of "
@@ -82,6 +100,11 @@ class Shard:
         if misfits:
             return f"tensor parallel width {t} does not divide the {' and the '.join(misfits)} of {model.name}"
         return experts_refusal(model, self.sharding)
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees those before it only."""
+        return self.model.kind is ModelKind.DECODER
 
     @property
     def tensor_parallel(self) -> int:

@@ -142,6 +142,46 @@ def softmax(rows: int, row_length: int, element_bytes: int, *, dropout: bool) ->
     )
 
 
+def online_softmax(rows: int, row_length: int, *, dropout: bool, read_bytes: int, write_bytes: int) -> VectorWork:
+    """Softmax of scores as they come, tile by tile, in attention that keeps them on chip.
+
+    Two passes over a tile: mask (1), running maximum (1); exponential with the scale folded in, and sum (1) (Dao 2023,
+    arXiv:2307.08691, algorithm 1). The outputs are rescaled once per tile, which is not counted per element.
+    """
+    return VectorWork(
+        rows=rows,
+        row_length=row_length,
+        operations_per_element=3 + EXPONENTIAL + (DROPOUT if dropout else 0),
+        passes=2,
+        reductions=2,
+        read_bytes=read_bytes,
+        write_bytes=write_bytes,
+    )
+
+
+def online_softmax_gradient(
+    rows: int, row_length: int, value_dim: int, *, dropout: bool, read_bytes: int, write_bytes: int
+) -> VectorWork:
+    """Probabilities again and the gradients of the scores, tile by tile (Dao 2023, arXiv:2307.08691, algorithm 2).
+
+    Mask (1), exponential less the kept statistic; difference, product, scale (3); dropout again and its gradient. The
+    row sums of output · gradient, two operations on each of ``value_dim`` elements of a row, are spread over the row.
+    """
+    per_score = 4 + EXPONENTIAL + (DROPOUT + DROPOUT_GRADIENT if dropout else 0)
+    return VectorWork(
+        rows=rows,
+        row_length=row_length,
+        operations_per_element=per_score + 2 * value_dim / row_length,
+        read_bytes=read_bytes,
+        write_bytes=write_bytes,
+    )
+
+
+def alone(epilogue: VectorWork) -> VectorWork:
+    """An epilogue as work of its own, which first reads what it would have found on chip: as much as it writes."""
+    return replace(epilogue, read_bytes=epilogue.read_bytes + epilogue.write_bytes)
+
+
 def softmax_gradient(rows: int, row_length: int, element_bytes: int, *, dropout: bool) -> VectorWork:
     """scale · p · (g − Σ g · p): product and row sum (1); difference, product, scale (3)."""
     return VectorWork(

@@ -68,6 +68,50 @@ class Gemm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FusedAttention:
+    """Attention, or its gradients, whose scores never leave the chip (Dao et al. 2022, arXiv:2205.14135).
+
+    ``batch`` independent attentions of ``rows`` query rows on ``keys`` keys. Tiles of scores that a mask hides are
+    skipped (Dao 2023, arXiv:2307.08691, section 3.1), so that a row computes the scores of ``met_keys`` keys on
+    average: half of all behind a causal mask.
+    """
+
+    batch: int
+    rows: int
+    """Query rows of all heads that share a key head."""
+    keys: int
+    met_keys: int
+    head_dim: int
+    """Elements of a query or key row."""
+    value_dim: int
+    """Elements of a value row."""
+    gradients: bool = False
+
+    @property
+    def products(self) -> tuple[Gemm, ...]:
+        """The matrix products: scores and context, or scores again and the gradients of all that enters.
+
+        Two and five (Dao 2023, arXiv:2307.08691, algorithms 1 and 2).
+        """
+        batch, rows, keys, k, v = self.batch, self.rows, self.met_keys, self.head_dim, self.value_dim
+        scores = Gemm(batch=batch, m=rows, n=keys, k=k)
+        if not self.gradients:
+            return (scores, Gemm(batch=batch, m=rows, n=v, k=keys))
+        return (
+            scores,
+            Gemm(batch=batch, m=keys, n=v, k=rows),  # of the values
+            Gemm(batch=batch, m=rows, n=keys, k=v),  # of the probabilities
+            Gemm(batch=batch, m=rows, n=k, k=keys),  # of the queries
+            Gemm(batch=batch, m=keys, n=k, k=rows),  # of the keys
+        )
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all products."""
+        return sum(product.macs for product in self.products)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VectorWork:
     """Element-wise work on ``rows`` rows of ``row_length`` elements."""
 
@@ -107,8 +151,8 @@ class Collective:
 class Operator:
     """One node of an operator graph.
 
-    ``unit`` decides which descriptions are present: TENSOR has ``gemm``; VECTOR has ``vector``; FUSED has both;
-    NETWORK has ``collective``.
+    ``unit`` decides which descriptions are present: TENSOR has ``gemm``; VECTOR has ``vector``; FUSED has ``vector``
+    and either ``gemm`` or ``attention``; NETWORK has ``collective``.
     """
 
     name: str
@@ -118,9 +162,17 @@ class Operator:
     """Names of the operators of the same graph that must finish first."""
     precision: str = "bf16"
     gemm: Gemm | None = None
+    attention: FusedAttention | None = None
+    """With it, ``vector`` is the work on each score that is computed, one row of ``met_keys`` for each query row, and
+    its bytes are all that the operator must move: each operand and result once."""
     vector: VectorWork | None = None
     collective: Collective | None = None
     parameters: int = 0
     """Parameters that live with this operator, on this device."""
     stash_bytes: int = 0
     """Bytes kept from the forward pass for the backward pass, per microbatch, on this device."""
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all matrix products."""
+        return (self.gemm.macs if self.gemm else 0) + (self.attention.macs if self.attention else 0)

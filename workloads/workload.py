@@ -27,6 +27,9 @@ class Workload:
     """Sequences per optimizer step, over all devices."""
     precision: Precision
     optimizer: OptimizerKind
+    fused_attention: bool = False
+    """The scores of attention never leave the chip (Dao et al. 2022, arXiv:2205.14135), and half of those behind a
+    causal mask are not computed. Model FLOPs count all positions whether they are computed or not."""
 
     def __post_init__(self) -> None:
         problems = []
@@ -93,5 +96,9 @@ class Workload:
 
     def _shard(self, sharding: LayerSharding) -> Shard:
         return Shard(
-            model=self.model, sharding=sharding, sequence_length=self.sequence_length, precision=self.precision
+            model=self.model,
+            sharding=sharding,
+            sequence_length=self.sequence_length,
+            precision=self.precision,
+            fused_attention=self.fused_attention,
         )

@@ -48,6 +48,7 @@ class WorkloadFields(FileModel):
     global_batch: Count
     precision: Precision
     optimizer: OptimizerKind
+    fused_attention: bool = False
 
 
 class WorkloadFile(FileModel):
@@ -92,6 +93,7 @@ def build_workload(fields: WorkloadFields, *, document: Document, key_path: KeyP
             global_batch=fields.global_batch,
             precision=fields.precision,
             optimizer=fields.optimizer,
+            fused_attention=fields.fused_attention,
         )
     except ValueError as error:
         # The schema has checked each value by itself; what is left is the sequence against the model's positions.

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from workload_helpers import layer, models, operator
+from workload_helpers import layer, models, operator, sharded_steps, workload_of
 
 from archplace.workloads import (
     CollectiveKind,
@@ -22,6 +21,7 @@ from archplace.workloads import (
     Unit,
     Workload,
     load_model,
+    model_names,
 )
 
 
@@ -35,9 +35,6 @@ def step_of(model: Model, tensor_parallel: int, *, microbatch: int = 2, sequence
         optimizer=OptimizerKind.ADAM,
     )
     return workload.step(LayerSharding(tensor=tensor_parallel, microbatch=microbatch))
-
-
-random_steps = st.sampled_from([1, 2, 4]).flatmap(lambda t: models(width=t).map(lambda model: step_of(model, t)))
 
 
 def graphs(step: TrainingStep) -> Iterator[tuple[Operator, ...]]:
@@ -58,7 +55,7 @@ def ancestors(operators: tuple[Operator, ...], name: str) -> set[str]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(step=random_steps)
+@given(step=sharded_steps())
 def test_every_graph_is_in_topological_order_with_unique_names(step: TrainingStep) -> None:
     for operators in graphs(step):
         seen: set[str] = set()
@@ -70,7 +67,7 @@ def test_every_graph_is_in_topological_order_with_unique_names(step: TrainingSte
 
 
 @settings(max_examples=80, deadline=None)
-@given(step=random_steps)
+@given(step=sharded_steps())
 def test_units_and_descriptions_agree_and_sizes_are_positive(step: TrainingStep) -> None:
     described = {
         Unit.TENSOR: (True, False, False),
@@ -80,8 +77,12 @@ def test_units_and_descriptions_agree_and_sizes_are_positive(step: TrainingStep)
     }
     for operators in graphs(step):
         for found in operators:
-            present = (found.gemm is not None, found.vector is not None, found.collective is not None)
+            has_product = (found.gemm is not None) != (found.attention is not None)
+            present = (has_product, found.vector is not None, found.collective is not None)
             assert present == described[found.unit]
+            assert found.attention is None or found.unit is Unit.FUSED
+            for gemm in found.attention.products if found.attention is not None else ():
+                assert min(gemm.batch, gemm.m, gemm.n, gemm.k) >= 1
             if found.gemm is not None:
                 assert min(found.gemm.batch, found.gemm.m, found.gemm.n, found.gemm.k) >= 1
             if found.vector is not None:
@@ -91,19 +92,33 @@ def test_units_and_descriptions_agree_and_sizes_are_positive(step: TrainingStep)
                 assert 0 <= work.reductions <= work.passes
             if found.collective is not None:
                 assert found.collective.payload_bytes > 0
-                assert found.collective.group_size == step.tensor_parallel > 1
+                assert found.collective.group_size == step.sharding.degree(found.collective.axis) > 1
 
 
 @settings(max_examples=80, deadline=None)
-@given(step=random_steps)
-def test_nothing_waits_for_a_weight_gradient(step: TrainingStep) -> None:
+@given(step=sharded_steps())
+def test_data_gradients_wait_for_no_weight_gradient(step: TrainingStep) -> None:
     for operators in graphs(step):
         weights = {found.name for found in operators if found.phase is Phase.WEIGHT_GRADIENT}
-        assert all(weights.isdisjoint(found.inputs) for found in operators)
+        for found in operators:
+            assert found.phase is Phase.WEIGHT_GRADIENT or weights.isdisjoint(found.inputs)
+
+
+@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize("sequence", [False, True])
+def test_data_gradients_of_every_model_of_the_zoo_are_closed_under_inputs(name: str, sequence: bool) -> None:
+    # What zero-bubble schedules need (Qi et al. 2023, arXiv:2401.10241): input gradients first, weight gradients later.
+    workload = workload_of(load_model(name), sequence_length=128)
+    sharding = LayerSharding(tensor=2, microbatch=1, sequence=sequence)
+    if workload.refusal(sharding) is not None:
+        sharding = LayerSharding(microbatch=1)
+    for operators in graphs(workload.step(sharding)):
+        first = {found.name for found in operators if found.phase is not Phase.WEIGHT_GRADIENT}
+        assert all(first.issuperset(found.inputs) for found in operators if found.name in first)
 
 
 @settings(max_examples=80, deadline=None)
-@given(step=random_steps)
+@given(step=sharded_steps())
 def test_all_other_work_leads_to_the_end(step: TrainingStep) -> None:
     for name in ("block", "head"):
         backward = layer(step, name).backward
@@ -115,7 +130,7 @@ def test_all_other_work_leads_to_the_end(step: TrainingStep) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(step=random_steps)
+@given(step=sharded_steps())
 def test_phases_and_what_they_carry(step: TrainingStep) -> None:
     for found, _ in step.layers:
         assert {o.phase for o in found.forward} == {Phase.FORWARD}
@@ -123,11 +138,11 @@ def test_phases_and_what_they_carry(step: TrainingStep) -> None:
         assert all(o.parameters == 0 and o.stash_bytes == 0 for o in found.backward)
         assert found.parameters == sum(o.parameters for o in found.forward)
         assert found.stash_bytes == sum(o.stash_bytes for o in found.forward)
-    hidden = 2 * 16 * 2  # sequences · tokens · bytes
     first, block, last = (found for found, _ in step.layers)
     assert first.input_bytes == last.output_bytes == 0
     assert first.output_bytes == block.input_bytes == block.output_bytes == last.input_bytes
-    assert block.input_bytes % hidden == 0
+    share = step.sharding.context * (step.sharding.tensor if step.sharding.sequence else 1)
+    assert block.input_bytes * share % (step.tokens * 2) == 0  # whole rows of two bytes
 
 
 @settings(max_examples=40, deadline=None)

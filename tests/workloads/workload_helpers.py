@@ -1,10 +1,25 @@
 """What the tests of this room share: random models, and sums over layers."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from archplace.workloads import Activation, Layer, Model, ModelKind, Norm, Operator, Positions, TrainingStep
+from archplace.workloads import (
+    Activation,
+    ContextKind,
+    Layer,
+    LayerSharding,
+    Model,
+    ModelKind,
+    Norm,
+    Operator,
+    OptimizerKind,
+    Positions,
+    Precision,
+    TrainingStep,
+    Workload,
+)
 
 ZOO = (
     "bert-large",
@@ -73,6 +88,38 @@ def models(draw: st.DrawFn, *, width: int = 1) -> Model:
     )
 
 
+def workload_of(model: Model, *, sequence_length: int, global_batch: int = 2, fused: bool = False) -> Workload:
+    """A workload in bf16 with Adam."""
+    return Workload(
+        name="w",
+        model=model,
+        sequence_length=sequence_length,
+        global_batch=global_batch,
+        precision=Precision.BF16,
+        optimizer=OptimizerKind.ADAM,
+        fused_attention=fused,
+    )
+
+
+@st.composite
+def sharded_steps(draw: st.DrawFn) -> TrainingStep:
+    """A step of a small model under any sharding that this room knows, on 16 tokens for each part of a sequence."""
+    tensor, context = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 3]))
+    model = draw(models(width=tensor))
+    if context > 1:
+        model = replace(model, next_sentence=False)
+    fused = draw(st.booleans())
+    sharding = LayerSharding(
+        microbatch=draw(st.integers(1, 2)),
+        tensor=tensor,
+        sequence=tensor > 1 and draw(st.booleans()),
+        context=context,
+        context_kind=draw(st.sampled_from(ContextKind)) if fused else ContextKind.ALL_GATHER,
+        overlap_pieces=draw(st.sampled_from([1, 2])) if tensor > 1 else 1,
+    )
+    return workload_of(model, sequence_length=16 * context, fused=fused).step(sharding)
+
+
 def layer(step: TrainingStep, name: str) -> Layer:
     """The layer of this name."""
     return next(found for found, _ in step.layers if found.name == name)
@@ -85,7 +132,7 @@ def operator(operators: Iterable[Operator], name: str) -> Operator:
 
 def macs(operators: Iterable[Operator]) -> int:
     """Multiply-accumulates of all matrix products."""
-    return sum(found.gemm.macs for found in operators if found.gemm is not None)
+    return sum(found.macs for found in operators)
 
 
 def step_macs(step: TrainingStep) -> int:
