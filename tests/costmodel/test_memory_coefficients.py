@@ -17,8 +17,9 @@ from archplace.costmodel import (
     chain_exchanges,
     memory_coefficients,
     memory_items,
+    policy_of,
+    updated_parameters,
 )
-from archplace.costmodel.memory_coefficients import policy_of, updated_parameters
 from archplace.workloads import Recompute
 
 BARE = Allowance(fragmentation=0.0, reserved_bytes=0.0)
