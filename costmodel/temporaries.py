@@ -12,6 +12,10 @@ from archplace.costmodel.operators import ELEMENT_BYTES
 from archplace.workloads.operators import Collective, CollectiveKind, Operator, Phase, Unit
 from archplace.workloads.training_step import Layer
 
+_RESULT_BYTES = {**ELEMENT_BYTES, "fp8": ELEMENT_BYTES["bf16"]}
+"""Bytes of one element of a product's result: products of 8-bit operands leave in 16 bits (Micikevicius et al. 2022,
+arXiv:2209.05433, section 3)."""
+
 
 def temporary_bytes(layer: Layer) -> int:
     """Return the most bytes that either pass of ``layer`` needs beyond the whole stash.
@@ -59,7 +63,7 @@ def _result_bytes(operator: Operator) -> int:
         return operator.vector.write_bytes
     assert operator.gemm is not None, operator.name
     gemm = operator.gemm
-    return gemm.batch * gemm.m * gemm.n * ELEMENT_BYTES[operator.precision]
+    return gemm.batch * gemm.m * gemm.n * _RESULT_BYTES[operator.precision]
 
 
 def _received_bytes(collective: Collective) -> int:

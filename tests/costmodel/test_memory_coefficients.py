@@ -12,6 +12,7 @@ from archplace.costmodel import (
     POLICIES,
     Allowance,
     Offload,
+    Replicas,
     SharedStates,
     StateSharding,
     chain_exchanges,
@@ -20,7 +21,7 @@ from archplace.costmodel import (
     policy_of,
     updated_parameters,
 )
-from archplace.workloads import Recompute
+from archplace.workloads import LayerSharding, Recompute, load_workload
 
 BARE = Allowance(fragmentation=0.0, reserved_bytes=0.0)
 NONE, SELECTIVE, FULL = POLICIES
@@ -239,3 +240,28 @@ def test_bad_values():
         memory_items(coefficients(chain()), [1, 1], Recompute.NONE, 1, entering_bytes=0, leaving_bytes=0)
     with pytest.raises(ValueError, match="must be positive"):
         found.activation_traffic.seconds(0.0)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "data"),
+    [
+        ({"tensor": 2, "sequence": True, "expert": 8}, 32),
+        ({"tensor": 4, "sequence": True, "expert": 4, "expert_tensor": 4}, 16),
+        ({"tensor": 1, "expert": 2}, 4),
+    ],
+)
+def test_devices_of_a_mixture_hold_one_copy_of_shared_states(degrees, data):
+    # Mixtral 8x7B: 46.7 billion parameters (Jiang et al. 2024, arXiv:2401.04088); every device of a
+    # tensor-parallel group also holds norms and routers whole
+    sharding = LayerSharding(microbatch=1, **degrees)
+    states = StateSharding(states=SharedStates.PARAMETERS)
+    step = load_workload("mixtral-8x7b").step(sharding)
+    found = memory_coefficients(
+        step.layers, ADAM, states=states, replicas=Replicas.of(sharding, states, data), allowance=BARE
+    )
+    counts = [count for _, count in step.layers]
+    devices = sharding.tensor * data
+    assert devices * float(found.state_bytes @ counts) == pytest.approx(16 * 46.7e9, rel=2e-3)
+    # at work: experts whole but for their degrees
+    block = step.layers[1][0]
+    assert found.working.gathered_bytes[1] == 2 * ADAM.weight * block.parameters
