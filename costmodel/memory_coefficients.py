@@ -61,7 +61,7 @@ class Allowance:
     """Driver context, kernels and communication buffers of the frameworks. The default is an assumption."""
     outputs_kept: bool = False
     """Whether a stage keeps its output for as long as the microbatch is in flight, although the next stage has it;
-    not when it is freed once sent (Korthikanti et al. 2022, appendix B)."""
+    not when it is freed once sent (``deallocate_pipeline_outputs`` of Megatron-Core)."""
 
     def __post_init__(self) -> None:
         problems = [

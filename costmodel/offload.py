@@ -18,8 +18,8 @@ class Offload:
     the backward pass of that layer. One layer's share on its way out and one on its way in stay on the device."""
     optimizer: float = 0.0
     """Of master weights and moments: the host updates these parameters; gradients go out and new weights come back,
-    once per step (ZeRO-Offload: Ren et al. 2021, arXiv:2101.06840, section 4.1). Gradients also stay on the device,
-    where microbatches are summed."""
+    once per step (ZeRO-Offload: Ren et al. 2021, arXiv:2101.06840). Gradients also stay on the device, where
+    microbatches are summed. What the host's own work takes is not said here."""
 
     def __post_init__(self) -> None:
         problems = [

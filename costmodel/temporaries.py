@@ -14,7 +14,7 @@ from archplace.workloads.training_step import Layer
 
 _RESULT_BYTES = {**ELEMENT_BYTES, "fp8": ELEMENT_BYTES["bf16"]}
 """Bytes of one element of a product's result: products of 8-bit operands leave in 16 bits (Micikevicius et al. 2022,
-arXiv:2209.05433, section 3)."""
+arXiv:2209.05433)."""
 
 
 def temporary_bytes(layer: Layer) -> int:
