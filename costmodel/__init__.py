@@ -1,6 +1,7 @@
 """What does it cost? Latency, traffic, memory, energy, power, money and communication as arrays over design points."""
 
 from archplace.costmodel._gemm import Pipelining
+from archplace.costmodel.allowance import Allowance
 from archplace.costmodel.cost import (
     RETICLE_LIMIT_MM2,
     accelerator_cost_usd,
@@ -12,7 +13,6 @@ from archplace.costmodel.energy import EnergyParts, energy_parts, operator_energ
 from archplace.costmodel.memory import LayerMemory, StageMemory, stage_memory
 from archplace.costmodel.memory_coefficients import (
     POLICIES,
-    Allowance,
     MemoryCoefficients,
     WorkingParts,
     chain_exchanges,
