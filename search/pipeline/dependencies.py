@@ -85,7 +85,7 @@ class _Step:
     """Index of the step that provides it, and the boundary that its message crosses."""
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _steps(shape: ScheduleShape) -> tuple[_Step, ...]:
     """Return all slots in an order in which none comes before what it waits for."""
     orders = [device_order(shape, device) for device in range(shape.stages)]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,6 +60,14 @@ class StageSeconds:
         for name, values in named.items():
             if values.shape != shape:
                 raise ValueError(f"{name}: found shape {values.shape}, forward_s has {shape}; give one per stage")
+        if seconds.overlapped_s is not None:
+            backward = seconds.backward_s[..., ::-1]
+            least, most = np.maximum(forward, backward), (forward + backward) * (1 + _ROUNDING)
+            if not ((seconds.overlapped_s >= least * (1 - _ROUNDING)) & (seconds.overlapped_s <= most)).all():
+                raise ValueError(
+                    "overlapped_s: found a pair that is shorter than its longer pass or longer than both together; it "
+                    "must lie between the two"
+                )
         for name, values in {**named, "transfer_s": seconds.transfer_s}.items():
             if not (np.isfinite(values) & (values >= 0)).all():
                 raise ValueError(f"{name}: found {values.min()}; seconds must be finite and not negative")
@@ -77,15 +85,18 @@ class StageSeconds:
         total: FloatArray = self.forward_s + self.backward_s
         return total
 
-    def sending(self) -> "StageSeconds":
+    def sending(self, *, ends_too: bool = False) -> "StageSeconds":
         """Return stages that are busy while they send, so that messages take no time of their own.
 
         A forward pass grows by the transfer to the next virtual stage, the gradients of the input by the one to the
-        stage before, an overlapped pair by both.
+        stage before, an overlapped pair by both. ``ends_too``: as if the two ends sent as well, as far as the farthest
+        neighbours.
         """
-        none = np.zeros((*self.transfer_s.shape[:-1], 1))
-        forward = np.concatenate([self.transfer_s, none], axis=-1)
-        backward = np.concatenate([none, self.transfer_s], axis=-1)
+        end = np.zeros((*self.transfer_s.shape[:-1], 1))
+        if ends_too and self.transfer_s.shape[-1]:
+            end = self.transfer_s.max(axis=-1, keepdims=True)
+        forward = np.concatenate([self.transfer_s, end], axis=-1)
+        backward = np.concatenate([end, self.transfer_s], axis=-1)
         overlapped = self.overlapped_s
         return StageSeconds(
             forward_s=self.forward_s + forward,
