@@ -68,7 +68,7 @@ class ChainTimes:
         """Return the neighbours of all stages together, ``(R,)``."""
         return 2 * (self.stages - 1)
 
-    def tails_s(self, first: IntArray) -> FloatArray:
+    def tails_s(self, first: IntArray | FloatArray) -> FloatArray:
         """Return the tails when the first stage holds ``first`` layers of each segment, ``(R, S)`` or ``(S,)``."""
         held = np.broadcast_to(first, self.tail_s.shape)
         exposed = np.maximum(

@@ -28,8 +28,8 @@ class Cut:
     time_s: float
     load_s: float
     """Of the slowest stage."""
-    ends: tuple[int, ...]
-    """Where each stage ends, in layers of the whole chain."""
+    held: tuple[tuple[int, ...], ...]
+    """Layers of each segment on each stage."""
     policies: tuple[int, ...]
     """The policy of each stage."""
     loads_s: tuple[float, ...]
@@ -133,7 +133,10 @@ class _Choices:
         return Cut(
             time_s=chain.pace * max(loads) + float(total[first]) + chain.constant_s,
             load_s=max(loads),
-            ends=tuple(ends),
+            held=tuple(
+                tuple(int(n) for n in chain.held[end] - chain.held[begin])
+                for begin, end in zip((0, *ends[:-1]), ends, strict=True)
+            ),
             policies=tuple(int(self.policy[place]) for place in at),
             loads_s=loads,
             tail_s=float(chain.tail_s[ends[0]]),

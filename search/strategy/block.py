@@ -1,0 +1,424 @@
+"""All strategies that share their layers' operator graphs and the places of their groups, priced as arrays.
+
+What differs inside a block: lengths and numbers of pipelines, schedules, sharing of states, offload and overlap. Every
+part of the price is worked out once for each combination of what it depends on, and rows gather the parts.
+
+Communication behind computing is taken as follows. Layer by layer and microbatch by microbatch, parameters are
+gathered for the next layer and gradients reduced of the layer before while a layer computes, and activations travel to
+and from the host; of the three the slowest counts (Zhao et al. 2023, arXiv:2304.11277, section 4; Ren et al. 2021,
+arXiv:2101.06840, section 4.1). What is exchanged once per step follows the backward pass of the last microbatch, or
+precedes the forward pass of the next step's first, on the first stage: exposed is what outlasts the other layers of
+the stage, and at least the exchange of the layer that has nothing left to hide behind.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from archplace.costmodel import (
+    POLICIES,
+    Allowance,
+    MemoryCoefficients,
+    Offload,
+    Replicas,
+    SharedStates,
+    StateSharding,
+    memory_coefficients,
+    policy_of,
+    replica_refusal,
+    updated_parameters,
+)
+from archplace.costmodel.network import DeviceOrder, NetworkPricer
+from archplace.search.pipeline import (
+    SPLIT_BACKWARD,
+    PipelineCoefficients,
+    PipelineSchedule,
+    ScheduleShape,
+    coefficients,
+    in_flight,
+    refusal,
+)
+from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray, IntArray
+from archplace.search.strategy.exchanges import ExchangeSeconds, exchange_seconds
+from archplace.search.strategy.layers import Pass
+from archplace.search.strategy.strategy import EQUAL_PARTS, Overlap, Strategy
+from archplace.workloads import Axis, Recompute, TrainingStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One number of stages and replicas on one order of the devices."""
+
+    stages: int
+    data: int
+    microbatches: int
+    order: DeviceOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What a block must know of the accelerator and its host."""
+
+    hbm_bytes: float
+    optimizer_s_per_parameter: float
+    host_bytes_per_s: float | None = None
+    """Per device and direction; None where nothing can be offloaded."""
+    allowance: Allowance = field(default_factory=Allowance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What rows of a block differ in besides their entry."""
+
+    schedules: tuple[tuple[PipelineSchedule, int], ...]
+    """With the virtual stages of each."""
+    states: tuple[StateSharding, ...]
+    offload: tuple[Offload, ...]
+    overlap: tuple[Overlap, ...]
+    policies: tuple[Recompute, ...]
+
+
+class StrategyBlock:
+    """The strategies of one sharding of the layers whose groups lie alike in the network.
+
+    ``seconds`` are those of every pass, by kind of layer, ``(S,)`` each. Combinations that are not possible have no
+    row; :attr:`refused` counts them by reason.
+    """
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        seconds: Mapping[Pass, FloatArray],
+        entries: Sequence[Entry],
+        choices: Choices,
+        device: Device,
+        network: NetworkPricer,
+    ) -> None:
+        self.step = step
+        self.entries = tuple(entries)
+        self.choices = choices
+        self.device = device
+        self.refused: dict[str, int] = {}
+        self._seconds = seconds
+        self._policies = np.array([POLICIES.index(policy) for policy in choices.policies])
+        self.counts = tuple(count for _, count in step.layers)
+        self._microbatches = np.array([entry.microbatches for entry in entries], dtype=np.int64)
+        self._replay_s = np.array([self._replayed_s(policy) for policy in choices.policies])
+        valid = self._valid()
+        grid = np.broadcast_to(
+            valid[:, :, :, None, None],
+            (*valid.shape, len(choices.offload), len(choices.overlap)),
+        )
+        self.entry, self.schedule, self.states, self.offload, self.overlap = np.nonzero(grid)
+        self.stages: IntArray = np.array([entry.stages for entry in entries], dtype=np.int64)[self.entry]
+        boundary = max((layer.input_bytes for layer, _ in step.layers), default=0)
+        self.boundary_bytes = float(boundary)
+        self.transfer_s = np.array(
+            [float(network.transfer_s(float(boundary), entry.order.group(Axis.PIPELINE))) for entry in entries]
+        )
+        self._exchanges = self._exchange_table(valid, network)
+        self._memory = self._memory_table(valid)
+        self.times = self._times()
+
+    def __len__(self) -> int:
+        return len(self.entry)
+
+    def strategy(self, row: int) -> Strategy:
+        """Return one row's strategy."""
+        entry = self.entries[self.entry[row]]
+        schedule, virtual = self.choices.schedules[self.schedule[row]]
+        return Strategy(
+            sharding=self.step.sharding,
+            stages=entry.stages,
+            data=entry.data,
+            schedule=schedule,
+            virtual=virtual,
+            states=self.choices.states[self.states[row]],
+            offload=self.choices.offload[self.offload[row]],
+            overlap=self.choices.overlap[self.overlap[row]],
+            order=tuple(axis for axis, _ in entry.order.degrees),
+            policies=self.choices.policies,
+        )
+
+    def _valid(self) -> BoolArray:
+        """Return which combinations of entry, schedule and shared states are possible."""
+        entries, choices, sharding = self.entries, self.choices, self.step.sharding
+        valid = np.ones((len(entries), len(choices.schedules), len(choices.states)), dtype=np.bool_)
+        for e, entry in enumerate(entries):
+            for c, (schedule, virtual) in enumerate(choices.schedules):
+                reason = self._schedule_refusal(entry, schedule, virtual)
+                valid[e, c] &= reason is None
+                self._count(reason, len(choices.states))
+            for s, states in enumerate(choices.states):
+                reason = replica_refusal(sharding, states, entry.data)
+                self._count(reason, int(valid[e, :, s].sum()))
+                valid[e, :, s] &= reason is None
+                if states.states is not SharedStates.NONE and sharding.context * entry.data == 1:
+                    valid[e, :, s] = False  # nobody to share with: the same as not sharing
+        return valid
+
+    def _replayed_s(self, policy: Recompute) -> FloatArray:
+        """Return what recomputation adds to a layer's backward pass, ``(S,)``."""
+        again = {Recompute.NONE: None, Recompute.SELECTIVE: Pass.SELECTIVE_REPLAY, Recompute.FULL: Pass.FORWARD}
+        does = [again[policy_of(layer, policy)] for layer, _ in self.step.layers]
+        return np.array([0.0 if which is None else self._seconds[which][i] for i, which in enumerate(does)])
+
+    def _schedule_refusal(self, entry: Entry, schedule: PipelineSchedule, virtual: int) -> str | None:
+        counts = [count for _, count in self.step.layers]
+        inner = sum(counts[1:-1])
+        shape = ScheduleShape(schedule=schedule, stages=entry.stages, virtual=virtual, microbatches=entry.microbatches)
+        reason = refusal(shape, inner if schedule in EQUAL_PARTS else sum(counts))
+        parts = shape.virtual_stages
+        if reason is None and schedule in EQUAL_PARTS and inner % parts:
+            return (
+                f"{schedule} needs equal parts: {inner} repeated layers do not divide over {entry.stages} stages x "
+                f"{virtual} virtual stages"
+            )
+        if reason is None and entry.stages == 1 and schedule is not self.choices.schedules[0][0]:
+            return "a single stage has no pipeline to schedule"
+        return reason
+
+    def _count(self, reason: str | None, combinations: int) -> None:
+        if reason is not None and combinations:
+            self.refused[reason] = self.refused.get(reason, 0) + combinations
+
+    def _replicas(self, states: StateSharding, entries: IntArray) -> Replicas:
+        data = np.array([self.entries[e].data for e in entries.tolist()], dtype=np.int64)
+        return Replicas.of(self.step.sharding, states, data)
+
+    def _exchange_table(self, valid: BoolArray, network: NetworkPricer) -> ExchangeSeconds:
+        """Return the exchanges of every entry and sharing of states, ``(D · len(states), S)``; zero where invalid."""
+        n_states, n_segments = len(self.choices.states), len(self.step.layers)
+        table = {field.name: np.zeros((len(self.entries), n_states, n_segments)) for field in fields(ExchangeSeconds)}
+        for s, states in enumerate(self.choices.states):
+            entries = np.flatnonzero(valid[:, :, s].any(axis=1))
+            if len(entries):
+                orders = [self.entries[e].order for e in entries.tolist()]
+                found = exchange_seconds(self.step, states, self._replicas(states, entries), orders, network)
+                for name, values in table.items():
+                    values[entries, s] = getattr(found, name)
+        return ExchangeSeconds(**{name: values.reshape(-1, n_segments) for name, values in table.items()})
+
+    def _memory_table(self, valid: BoolArray) -> "dict[tuple[int, int], _Memory]":
+        """Return the memory of each sharing of states and offload."""
+        table = {}
+        for s, states in enumerate(self.choices.states):
+            entries = np.flatnonzero(valid[:, :, s].any(axis=1))
+            place = np.zeros(len(self.entries), dtype=np.int64)
+            place[entries] = np.arange(len(entries))
+            if not len(entries):
+                continue
+            for o, offload in enumerate(self.choices.offload):
+                replicas = self._replicas(states, entries)
+                found = memory_coefficients(
+                    self.step.layers,
+                    self.step.parameter_bytes,
+                    states=states,
+                    replicas=replicas,
+                    offload=offload,
+                    allowance=self.device.allowance,
+                )
+                updated = updated_parameters(self.step.layers, states, replicas)
+                table[s, o] = _Memory(place=place, coefficients=found, updated=updated)
+        return table
+
+    def _of_memory(
+        self, take: "Callable[[_Memory], FloatArray]", *, by_entry: bool, rows: IntArray | None = None
+    ) -> FloatArray:
+        """Return a coefficient for all or some rows: ``take`` gives ``(D, …)`` arrays, or the same for all entries."""
+        wanted = np.arange(len(self)) if rows is None else rows
+        states, offload, entry = self.states[wanted], self.offload[wanted], self.entry[wanted]
+        found: FloatArray | None = None
+        for (s, o), memory in self._memory.items():
+            here = np.flatnonzero((states == s) & (offload == o))
+            values = take(memory)
+            if found is None:
+                found = np.zeros((len(wanted), *values.shape[1 if by_entry else 0 :]))
+            found[here] = values[memory.place[entry[here]]] if by_entry else values
+        assert found is not None
+        return found
+
+    def _times(self) -> ChainTimes:
+        """Return what the rows' times are made of."""
+        segments = len(self.step.layers)
+        hide = np.array([overlap.data for overlap in self.choices.overlap])[self.overlap]
+        wait = ~np.array([overlap.pipeline for overlap in self.choices.overlap])[self.overlap]
+        pair = self.entry * len(self.choices.states) + self.states
+        transfer_s = self.transfer_s[self.entry]
+        shape = (len(self), len(self._policies), segments)
+        load_s, fill_s = np.empty(shape), np.empty(shape)
+        pace, constant_s = np.empty(len(self)), np.empty(len(self))
+        host_s = self._host_s()
+        for c, (schedule, virtual) in enumerate(self.choices.schedules):
+            rows = np.flatnonzero(self.schedule == c)
+            passes = self._passes(schedule, pair[rows], host_s[rows], hide[rows])
+            microbatches = self._microbatches[self.entry[rows]]
+            terms = coefficients(schedule, self.stages[rows], virtual, microbatches)
+            each = coefficients(schedule, self.stages[rows, None, None], virtual, microbatches[:, None, None])
+            pace[rows], load_s[rows] = _paced(each, passes)
+            fill_s[rows] = each.fill_s(passes.forward_s, passes.inputs_s, passes.weights_s)
+            constant_s[rows] = self._transfers_s(terms, passes, np.where(wait[rows], 0.0, transfer_s[rows]))
+        reduction, gathering = self._exchanges.reduction_s[pair], self._exchanges.gathering_s[pair]
+        hidden = (
+            _hidden(reduction, self._seconds[Pass.BACKWARD], hide),
+            _hidden(gathering, self._seconds[Pass.FORWARD], hide),
+        )
+        return ChainTimes(
+            counts=self.counts,
+            stages=self.stages,
+            load_s=load_s,
+            fill_s=fill_s,
+            boundary_s=np.where(wait, transfer_s, 0.0),
+            pace=pace,
+            constant_s=constant_s,
+            tail_s=self._updates_s() + np.where(hide[:, None], 0.0, reduction + gathering),
+            hidden_base_s=np.stack([each.base_s for each in hidden], axis=1),
+            hidden_slope_s=np.stack([each.slope_s for each in hidden], axis=1),
+            hidden_floor_s=np.stack([each.floor_s for each in hidden], axis=1),
+        )
+
+    def _passes(self, schedule: PipelineSchedule, pair: IntArray, host_s: FloatArray, hide: BoolArray) -> "_Passes":
+        """Return the seconds of a layer's passes with what runs behind them, for rows of one schedule."""
+        seconds, zero = self._seconds, np.zeros(len(self.counts))
+        forward = seconds[Pass.FORWARD]
+        split = schedule in SPLIT_BACKWARD
+        weights = seconds[Pass.WEIGHT_GRADIENT] if split else zero
+        inputs = seconds[Pass.INPUT_GRADIENT] if split else seconds[Pass.BACKWARD]
+        gathered = self._exchanges.before_forward_s[pair][:, None]
+        exchanged = (self._exchanges.before_backward_s + self._exchanges.after_backward_s)[pair][:, None]
+        forward_s = _behind(np.broadcast_to(forward, host_s.shape), gathered, host_s, hide)
+        backward_s = _behind(np.broadcast_to(inputs + weights + self._replay_s, host_s.shape), exchanged, host_s, hide)
+        gain = zero
+        if schedule is PipelineSchedule.DUALPIPE:
+            # What the operators of a forward and a backward pass gain by running together.
+            gain = np.maximum(forward + seconds[Pass.BACKWARD] - seconds[Pass.PAIR], 0.0)
+        return _Passes(
+            forward_s=forward_s,
+            inputs_s=backward_s - weights,
+            weights_s=np.broadcast_to(weights, host_s.shape),
+            pair_s=np.maximum(forward_s + backward_s - gain, 0.0),
+        )
+
+    def _host_s(self) -> FloatArray:
+        """Return the seconds that a layer's activations take to the host, and again from it, ``(R, P, S)``."""
+        shape = (len(self), len(self._policies), len(self.counts))
+        if self.device.host_bytes_per_s is None:
+            return np.zeros(shape)
+        bytes_out = self._of_memory(lambda found: found.coefficients.activation_traffic.out_bytes, by_entry=False)
+        return bytes_out[:, self._policies] / self.device.host_bytes_per_s
+
+    def _updates_s(self) -> FloatArray:
+        """Return the seconds of the optimizer step of one layer, ``(R, S)``: on the device, and to the host and back.
+
+        What the host updates is taken to keep up with the link.
+        """
+        here = self._of_memory(lambda found: found.updated, by_entry=True)
+        share = np.array([1.0 - offload.optimizer for offload in self.choices.offload])[self.offload]
+        seconds: FloatArray = here * share[:, None] * self.device.optimizer_s_per_parameter
+        bandwidth = self.device.host_bytes_per_s
+        if bandwidth is not None:
+            seconds = seconds + self._of_memory(
+                lambda found: found.coefficients.update_traffic.seconds(bandwidth), by_entry=True
+            )
+        return seconds
+
+    def _transfers_s(self, terms: PipelineCoefficients, passes: "_Passes", transfer_s: FloatArray) -> FloatArray:
+        """Return what messages behind computing add, for stages that hold their even share of the layers."""
+        counts = np.array(self.counts, dtype=np.float64)
+        parts = terms.stages * terms.virtual
+        forward, inputs, weights = (
+            (values[:, 0] @ counts) / parts for values in (passes.forward_s, passes.inputs_s, passes.weights_s)
+        )
+        return np.where(terms.stages > 1, terms.transfers_s(transfer_s, forward, inputs, weights), 0.0)
+
+    def chain_rows(self, rows: IntArray) -> ChainRows:
+        """Return some rows, all of one number of stages, with what memory allows."""
+        times = self.times.take(rows)
+        stages = int(times.stages[0])
+        crossing = self.boundary_bytes if stages > 1 else 0.0
+        capacity = self.device.hbm_bytes - float(self.device.allowance.constant_bytes(crossing, crossing))
+        flight = np.empty((len(rows), stages))
+        for c in np.unique(self.schedule[rows]).tolist():
+            here = np.flatnonzero(self.schedule[rows] == c)
+            schedule, virtual = self.choices.schedules[c]
+            microbatches = self._microbatches[self.entry[rows[here]]]
+            held = in_flight(schedule, stages, virtual, microbatches[:, None], np.arange(stages))
+            # What waits for weight gradients is part of a microbatch's activations; here it counts as all of them.
+            flight[here] = held.activations + held.weight_inputs
+        states = self._of_memory(lambda found: found.coefficients.state_bytes, by_entry=True, rows=rows)
+        kept = self._of_memory(lambda found: found.coefficients.in_flight_bytes, by_entry=False, rows=rows)
+        working = self._of_memory(lambda found: found.coefficients.working_bytes, by_entry=True, rows=rows)
+        return ChainRows(
+            **{field.name: getattr(times, field.name) for field in fields(ChainTimes)},
+            capacity_bytes=np.full(len(rows), capacity),
+            state_bytes=states,
+            flight_bytes=kept[:, self._policies],
+            working_bytes=working[:, self._policies],
+            in_flight=flight,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Memory:
+    """The memory of one sharing of states and offload."""
+
+    place: IntArray
+    """``(D,)``: where each entry stands in the arrays."""
+    coefficients: MemoryCoefficients
+    updated: FloatArray
+    """Parameters of a layer that the device, or its host, updates; ``(…, S)``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Passes:
+    """Seconds of a layer's passes, ``(R, P, S)`` each; what recomputation repeats counts with the input gradients."""
+
+    forward_s: FloatArray
+    inputs_s: FloatArray
+    weights_s: FloatArray
+    pair_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Hidden:
+    """What an exchange behind a stage's layers leaves exposed, as :class:`ChainTimes` has it."""
+
+    base_s: FloatArray
+    slope_s: FloatArray
+    floor_s: FloatArray
+
+
+def _behind(compute_s: FloatArray, exchange_s: FloatArray, host_s: FloatArray, hide: BoolArray) -> FloatArray:
+    """Return the seconds of computing with exchanges behind it where ``hide``, else after it; the host is behind."""
+    together = np.where(hide[:, None, None], np.maximum(compute_s, exchange_s), compute_s + exchange_s)
+    return np.maximum(together, host_s)
+
+
+def _hidden(exchange_s: FloatArray, beside_s: FloatArray, hide: BoolArray) -> _Hidden:
+    """Return what is exposed of ``exchange_s``, ``(R, S)``, once per step behind passes of ``beside_s``, ``(S,)``.
+
+    The first layer of the model has nothing to hide behind, and one layer's pass has nothing to run behind it yet. An
+    exchange that does not take place hides nothing and costs nothing.
+    """
+    any_ = hide & exchange_s.any(axis=1)
+    longest = beside_s[1:-1].max(initial=0.0)
+    return _Hidden(
+        base_s=np.where(any_, longest, 0.0),
+        slope_s=np.where(any_[:, None], exchange_s - beside_s, 0.0),
+        floor_s=np.where(any_, exchange_s[:, 0], 0.0),
+    )
+
+
+def _paced(terms: PipelineCoefficients, passes: _Passes) -> tuple[FloatArray, FloatArray]:
+    """Return how often the largest load passes, ``(R,)``, and the load of a layer per passage, ``(R, P, S)``.
+
+    Where a schedule has more than one term of the largest stage, they are taken as one of the same stage.
+    """
+    forward, inputs, weights = passes.forward_s, passes.inputs_s, passes.weights_s
+    once = forward + inputs + weights
+    total = terms.pace * once + terms.pair_pace * passes.pair_s + terms.tail_s(forward, inputs, weights)
+    pace = terms.pace + terms.pair_pace
+    with np.errstate(divide="ignore", invalid="ignore"):
+        load = np.where(pace > 0, total / pace, once)
+    return pace[:, 0, 0], load

@@ -1,0 +1,125 @@
+"""Strategies whose layers are dealt out beforehand: what is left to choose is each stage's recomputation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from archplace.search.pipeline import PipelineSchedule, in_flight
+from archplace.search.strategy.chain import ChainRows, FloatArray, IntArray
+from archplace.search.strategy.cuts import Cut
+
+_SLACK = 1e-12
+"""Relative excess over the capacity that counts as fitting: sums in another order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Deal:
+    """Layers of each segment on each device of a pipeline, ``(J, S)``."""
+
+    own: FloatArray
+    mirrored: FloatArray
+    """Further layers that a device keeps for a second direction, in which half of the microbatches come."""
+    mirrored_in_flight: FloatArray
+    """``(J,)``: microbatches of those in flight."""
+
+    @classmethod
+    def of(cls, held: Sequence[Sequence[int]]) -> "Deal":
+        """Return a deal in one direction."""
+        layers = np.array(held, dtype=np.float64)
+        return cls(own=layers, mirrored=np.zeros_like(layers), mirrored_in_flight=np.zeros(len(layers)))
+
+    @property
+    def held(self) -> FloatArray:
+        """Layers whose states a device keeps."""
+        return self.own + self.mirrored
+
+    @property
+    def worked(self) -> FloatArray:
+        """Layers that a device works on for each microbatch, on average."""
+        return self.held / 2 if self.mirrored.any() else self.own
+
+
+def equal_deal(counts: Sequence[int], schedule: PipelineSchedule, stages: int, virtual: int) -> Deal:
+    """Return equal parts of the repeated layers, in model order, with the first and last segment on the ends.
+
+    ``counts`` are the layers of each segment; those between the first and the last must divide over
+    ``stages · virtual`` parts. Part ``c · stages + j`` lies on device ``j``; under DualPipe device ``j`` also holds
+    part ``stages - 1 - j``.
+    """
+    parts = stages * virtual
+    kinds = np.repeat(np.arange(len(counts)), counts)
+    inner = kinds[counts[0] : len(kinds) - counts[-1]]
+    assert len(inner) % parts == 0, (counts, parts)
+    held = np.zeros((stages, len(counts)))
+    for part, layers in enumerate(inner.reshape(parts, -1)):
+        held[part % stages] += np.bincount(layers, minlength=len(counts))
+    held[0, 0] += counts[0]
+    held[-1, -1] += counts[-1]
+    if schedule is PipelineSchedule.DUALPIPE:
+        device = np.arange(stages)
+        flight = in_flight(schedule, stages, virtual, 2 * stages, device).mirrored
+        return Deal(own=held, mirrored=held[::-1].copy(), mirrored_in_flight=flight)
+    return Deal(own=held, mirrored=np.zeros_like(held), mirrored_in_flight=np.zeros(stages))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Dealt:
+    """The best recomputation of dealt layers; one entry per row."""
+
+    time_s: FloatArray
+    """``(R,)``: infinite where memory is short."""
+    policies: IntArray
+    """``(R, J)``: the first that fits, -1 where none does."""
+    loads_s: FloatArray
+    """``(R, J)``."""
+    tail_s: FloatArray
+    """``(R,)``."""
+    short_bytes: FloatArray
+    """``(R,)``: what the stage that lacks most lacks under the policy that keeps least; not positive where all fit."""
+    deal: Deal
+
+    def cut(self, row: int) -> Cut:
+        """Return one row's stages."""
+        loads = tuple(self.loads_s[row].tolist())
+        return Cut(
+            time_s=float(self.time_s[row]),
+            load_s=max(loads),
+            held=tuple(tuple(int(n) for n in layers) for layers in self.deal.held),
+            policies=tuple(self.policies[row].tolist()),
+            loads_s=loads,
+            tail_s=float(self.tail_s[row]),
+        )
+
+
+def price_deal(rows: ChainRows, deal: Deal) -> Dealt:
+    """Return what rows take with layers dealt out so, each stage recomputing as little as fits."""
+    shape = (rows.n_rows, rows.n_stages)
+    policies = np.full(shape, -1, dtype=np.int64)
+    loads_s, fills_s = np.full(shape, np.inf), np.full(shape, np.inf)
+    states = np.einsum("js,rs->rj", deal.held, rows.state_bytes)
+    ends_s = rows.boundary_s[:, None] * rows.neighbours()
+    capacity = rows.capacity_bytes[:, None]
+    short = np.full(shape, np.inf)
+    for number in range(rows.load_s.shape[1]):
+        flight = rows.in_flight * np.einsum("js,rs->rj", deal.own, rows.flight_bytes[:, number])
+        flight += deal.mirrored_in_flight * np.einsum("js,rs->rj", deal.mirrored, rows.flight_bytes[:, number])
+        working = np.where(deal.held > 0, rows.working_bytes[:, number][:, None, :], 0.0).max(axis=2)
+        memory = states + flight + working
+        np.minimum(short, memory - capacity, out=short)
+        fits = (memory <= capacity * (1 + _SLACK)) & (policies < 0)
+        load = np.einsum("js,rs->rj", deal.worked, rows.load_s[:, number]) + ends_s
+        fill = np.einsum("js,rs->rj", deal.worked, rows.fill_s[:, number])
+        policies[fits], loads_s[fits], fills_s[fits] = number, load[fits], fill[fits]
+    tail_s = rows.tails_s(deal.held[0])
+    fitting = (policies >= 0).all(axis=1)
+    with np.errstate(invalid="ignore"):
+        time_s = rows.pace * loads_s.max(axis=1) + fills_s.sum(axis=1) + tail_s + rows.constant_s
+    return Dealt(
+        time_s=np.where(fitting, time_s, np.inf),
+        policies=policies,
+        loads_s=loads_s,
+        tail_s=tail_s,
+        short_bytes=short.max(axis=1),
+        deal=deal,
+    )
