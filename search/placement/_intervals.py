@@ -1,25 +1,42 @@
 """Sums over all intervals of a chain, and what crosses their ends: arrays ``(n + 1, n + 1)``, ``[start, end]``."""
 
+import math
+
 import numpy as np
 
 from archplace.search.placement.instances import LayerChain
 from archplace.search.placement.prices import FloatArray
 
 
-def interval_sums(*values: FloatArray) -> list[FloatArray]:
-    """Return the sums of each of ``values``, ``(n,)``, over all intervals: ``(n + 1, n + 1)``, ``[start, end]``.
+def interval_sums(values: FloatArray) -> FloatArray:
+    """Return the sums of ``values``, ``(n,)``, not negative, over all intervals: ``(n + 1, n + 1)``, ``[start, end]``.
 
-    Added up from each start, not as differences of one prefix sum: nothing cancels, and equal runs of layers get equal
-    floats wherever they stand, so that ties are ties.
+    Each is the true sum, rounded once, so that equal runs of layers get equal floats wherever they stand and ties are
+    ties. The values are cut in two so that the prefix sums of both parts, and the differences of these, are exact: a
+    multiple of a unit of which the total has at most 2⁵² and what is left, in a unit finer still (below that a value
+    is rounded: by less than 2⁻⁹⁰ of the total). Entries with ``start > end`` have the opposite sign.
     """
-    n = len(values[0])
-    from_start = np.tri(n).T.copy()
-    result = []
-    for each in values:
-        sums = np.zeros((n + 1, n + 1))
-        np.cumsum(each * from_start, axis=1, out=sums[:n, 1:])
-        result.append(sums)
-    return result
+    coarse = _on_grid(values)
+    sums = _differences(coarse)
+    fine = values - coarse
+    if fine.any():
+        sums += _differences(_on_grid(fine))
+    return sums
+
+
+def _on_grid(values: FloatArray) -> FloatArray:
+    """Return ``values`` rounded to multiples of a power of two so large that sums of them are exact."""
+    exponent = math.frexp(float(np.abs(values).sum()))[1] - 51
+    unit = math.ldexp(1.0, max(exponent, -1074))
+    rounded: FloatArray = np.rint(values / unit) * unit
+    return rounded
+
+
+def _differences(values: FloatArray) -> FloatArray:
+    prefix = np.zeros(len(values) + 1)
+    np.cumsum(values, out=prefix[1:])
+    differences: FloatArray = prefix - prefix[:, None]
+    return differences
 
 
 def transfer_bytes(chain: LayerChain) -> tuple[FloatArray, FloatArray]:

@@ -15,15 +15,35 @@ the caller can use, are whole rows, which are left out.
 """
 
 import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from archplace.search.placement.prices import FloatArray, IntArray, StagePrices
+from archplace.search.placement.prices import BoolArray, FloatArray, IntArray, StagePrices, last_position
 
-Number = TypeVar("Number", np.float64, np.int64, np.int16)
+Number = TypeVar("Number", np.float64, np.int64)
+
+_KEPT_COSTS = 16
+"""How many loads are kept prepared, of those that positions share."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Costs:
+    """The loads of some positions, ``inf`` where the memory does not suffice."""
+
+    loads_s: FloatArray
+    """What :meth:`StagePrices.load_at` returned."""
+    by_extra: list[FloatArray]
+    """By the devices of the stage, ``[length - 1, start]``."""
+    least_s: list[float]
+    """By length: no interval that long or longer has a smaller load."""
+    position: int
+    """What does not fit at this position is ``inf``."""
 
 
 class Suffixes:
@@ -34,67 +54,91 @@ class Suffixes:
         self._prices = prices
         self._n = n
         self._max_devices = max_devices
+        base_bytes = _lengthwise(prices.base_bytes, n)
+        fits = (base_bytes <= memory_bytes) & _inside(n)
+        self._longest = longest = n - int(fits.any(axis=1)[::-1].argmax()) if fits.any() else 0
+        self._fits = fits[:longest]
+        in_flight_bytes = _lengthwise(prices.in_flight_bytes, longest)
+        positions = last_position(base_bytes[:longest], in_flight_bytes, memory_bytes, n)
         # Small integers sort fast.
         assert n < 2**15, "the matrices of a longer chain fill any memory"
-        last_position = prices.last_position(memory_bytes).astype(np.int16)
-        last_position *= np.tri(n + 1, k=-1, dtype=np.int16).T  # no interval is empty or runs backwards
-        self._last_position = last_position
-        self._longest = n
-        by_length = self._lengthwise(last_position)
-        by_length *= np.tri(n, dtype=np.int16)[::-1]  # nor does one run beyond the chain
-        self._longest = n - int((by_length.max(axis=1)[::-1] > 0).argmax())
-        self._last_by_length = by_length = by_length[: self._longest]
-        self._leaving = np.argsort(by_length, axis=None, kind="stable")
-        self._leaving_from = np.searchsorted(by_length.ravel()[self._leaving], np.arange(n + 2)).tolist()
+        self._last_position = (positions * self._fits).astype(np.int16)
+        self._leaving = np.argsort(self._last_position, axis=None, kind="stable")
+        leaving = self._last_position.ravel()[self._leaving]
+        self._leaving_from = leaving.searchsorted(np.arange(n + 2, dtype=np.int16)).tolist()
         self.fewest_devices, self._unit, self._extras = _device_steps(prices.devices)
-        self._costs: list[FloatArray] = []
-        self._loads: FloatArray | None = None
-        self._least_load_s = np.empty(0)
-        """By length: no interval that long or longer has a smaller load."""
+        self._costs: list[_Costs] = []
         self._best: list[FloatArray] = []
-        self._scratch = np.empty(self._longest * n)
-
-    def _lengthwise(self, values: NDArray[Number]) -> NDArray[Number]:
-        """Return a copy of ``values[start, end]`` as ``[length - 1, start]``, arbitrary what ends beyond the chain."""
-        n, size = self._n, values.itemsize
-        flat = np.ascontiguousarray(values).ravel()
-        return as_strided(flat[1:], (self._longest, n), (size, (n + 2) * size)).copy()
+        self._scratch = np.empty(longest * n)
 
     @property
-    def fewest_stages(self) -> int:
-        """A number of stages with fewer than which the whole chain fits no memory."""
+    def furthest_ends(self) -> list[int]:
+        """Return the last end that the memory allows for a stage that begins at each layer or before, ``n`` of them."""
         n = self._n
-        fits = self._last_position > 0
-        # The last end of any stage that begins at a layer or before.
-        ends = np.maximum.accumulate(np.where(fits.any(axis=1), n - fits[:, ::-1].argmax(axis=1), 0)).tolist()
-        stages, end = 0, 0
-        while end < n and ends[end] > end:
-            stages, end = stages + 1, ends[end]
-        return stages if end == n else n + 1
+        if not self._longest:
+            return [0] * n
+        longest = self._longest - self._fits[::-1].argmax(axis=0)
+        ends: list[int] = np.maximum.accumulate(np.where(self._fits.any(axis=0), np.arange(n) + longest, 0)).tolist()
+        return ends
+
+    def least_beyond_s(self, prefix_s: FloatArray, most_stages: int) -> float:
+        """Return the least that a stage between the first and the last has beyond the sum of its layers' floors.
+
+        ``prefix_s``, ``(n + 1,)``, are the sums over the first layers.
+        """
+        n, rows, least = self._n, self._longest, math.inf
+        prefix_s = np.concatenate((prefix_s, np.zeros(n)))
+        step = prefix_s.itemsize
+        sums_s = np.ndarray((rows, n), prefix_s.dtype, prefix_s, step, (step, step)) - prefix_s[:n]
+        seen: set[int] = set()
+        for position in range(2, min(max(len(self._prices.load_s), 2), most_stages) + 1):
+            loads_s = self._prices.load_at(position)
+            if id(loads_s) in seen:
+                continue
+            seen.add(id(loads_s))
+            for cost in self._costs_at(position).by_extra:
+                beyond_s = cost - sums_s
+                beyond_s.ravel()[n - 1 : rows * (n - 1) + 1 : n - 1] = np.inf  # these end with the chain
+                least = min(least, float(beyond_s[:, 1:].min(initial=np.inf)))
+        return least
 
     def devices(self, stages: int, extra: int) -> int:
         """Return the devices of ``stages`` stages with ``extra`` units more than the fewest."""
         return stages * self.fewest_devices + extra * self._unit
 
-    def _price_stage(self, position: int) -> None:
-        """Bring the costs (loads, ``inf`` where the memory does not suffice) to ``position``."""
-        loads = self._prices.load_at(position)
-        if loads is self._loads:
-            # Only what fitted one position later and does not fit here has changed.
-            first, end = self._leaving_from[position - 1], self._leaving_from[position]
-            if end > first:
-                for cost in self._costs:
-                    cost.ravel()[self._leaving[first:end]] = np.inf
-            return
-        self._loads = loads
-        cost = self._lengthwise(loads)
-        cost[self._last_by_length < position] = np.inf
-        self._least_load_s = np.minimum.accumulate(cost.min(axis=1)[::-1])[::-1]
-        if len(self._extras) == 1:
-            self._costs = [cost]
-        else:
-            devices = self._lengthwise(self._prices.devices)
-            self._costs = [np.where(devices == self.devices(1, extra), cost, np.inf) for extra in self._extras]
+    def _costs_at(self, position: int) -> _Costs:
+        """Return the costs at ``position``; positions that share their loads must be asked for in ascending order."""
+        loads_s = self._prices.load_at(position)
+        for costs in self._costs:
+            if costs.loads_s is loads_s:
+                # Only what fitted at an earlier position and does not fit here has changed.
+                first, end = self._leaving_from[costs.position], self._leaving_from[position]
+                if end > first:
+                    for cost in costs.by_extra:
+                        cost.ravel()[self._leaving[first:end]] = np.inf
+                costs.position = position
+                return costs
+        cost = _lengthwise(loads_s, self._longest)
+        cost[self._last_position < position] = np.inf
+        by_extra = [cost]
+        if len(self._extras) > 1:
+            devices = _lengthwise(self._prices.devices, self._longest)
+            by_extra = [np.where(devices == self.devices(1, extra), cost, np.inf) for extra in self._extras]
+        least_s = np.minimum.accumulate(cost.min(axis=1)[::-1])[::-1].tolist()
+        costs = _Costs(loads_s=loads_s, by_extra=by_extra, least_s=least_s, position=position)
+        self._costs = [*self._costs[1 - _KEPT_COSTS :], costs]
+        return costs
+
+    def _last_stage_s(self, extra: int) -> FloatArray:
+        """Return the cost of the last stage by its first layer, ``(n,)``, on one number of devices."""
+        n = self._n
+        starts = n - np.arange(1, self._longest + 1)
+        able = self._fits[n - starts - 1, starts]
+        if len(self._extras) > 1:
+            able = able & (self._prices.devices[starts, n] == self.devices(1, extra))
+        cost = np.full(n, np.inf)
+        cost[starts] = np.where(able, self._prices.load_at(1)[starts, n], np.inf)
+        return cost
 
     def add_stage(self, limit_s: float = math.inf) -> bool:
         """Put one more stage in front of every suffix; return whether any suffix has a placement left.
@@ -103,33 +147,35 @@ class Suffixes:
         """
         n = self._n
         stages = len(self._best) + 1
-        self._price_stage(stages)
         widest = min(stages * self._extras[-1], (self._max_devices - stages * self.fewest_devices) // self._unit)
         # Beyond the chain's end no suffix begins: room for the view of all intervals below.
         best = np.empty((max(widest, -1) + 1, 2 * n + 1))
         best.fill(np.inf)
-        lengths = int(self._least_load_s.searchsorted(limit_s, side="right"))
-        starts = n - stages + 1
-        for extra, cost in zip(self._extras, self._costs, strict=True):
-            if stages == 1:
+        self._best.append(best)
+        if stages == 1:
+            for extra in self._extras:
                 if extra <= widest:
-                    length = np.arange(1, self._longest + 1)
-                    best[extra, n - length] = cost[length - 1, n - length]
-                continue
-            before = self._best[-1]
-            worst = self._scratch[: lengths * starts].reshape(lengths, starts)
+                    best[extra, :n] = self._last_stage_s(extra)
+            return bool(best.min(initial=np.inf) < np.inf)
+        costs = self._costs_at(stages)
+        lengths = bisect_right(costs.least_s, limit_s)
+        starts = n - stages + 1
+        before = self._best[-2]
+        worst = self._scratch[: lengths * starts].reshape(lengths, starts)
+        size = before.itemsize
+        least_s = np.inf
+        for extra, cost in zip(self._extras, costs.by_extra, strict=True):
             for x in range(min(len(before), widest - extra + 1)):
                 # rest[length - 1, start] is the best of what begins behind the interval.
-                size = before.itemsize
                 rest = np.ndarray((lengths, starts), before.dtype, before, (x * (2 * n + 1) + 1) * size, (size, size))
                 np.maximum(cost[:lengths, :starts], rest, out=worst)
                 row = best[x + extra, :starts]
-                if len(self._costs) == 1:
+                if len(self._extras) == 1:
                     np.minimum.reduce(worst, axis=0, initial=np.inf, out=row)
                 else:
                     np.minimum(row, np.minimum.reduce(worst, axis=0, initial=np.inf), out=row)
-        self._best.append(best)
-        return bool(np.minimum.reduce(best, axis=None, initial=np.inf) < np.inf)
+                least_s = min(least_s, np.minimum.reduce(row))
+        return bool(least_s < np.inf)
 
     def whole_chain_s(self) -> FloatArray:
         """Return the least bottleneck of the whole chain by extra devices, for the stages added so far."""
@@ -138,17 +184,20 @@ class Suffixes:
     def by_end(self, start: int, stages: int, extra: int) -> FloatArray:
         """Return the bottleneck of ``stages`` stages from layer ``start`` on by the end of the first, ``(n + 1,)``."""
         bottleneck = np.full(self._n + 1, np.inf)
-        fits = self._last_position[start] >= stages
+        lengths = min(self._longest, self._n - start)
+        ends = np.s_[start + 1 : start + 1 + lengths]
+        fits = self._last_position[:lengths, start] >= stages
         load = self._prices.load_at(stages)[start]
-        devices = self._prices.devices[start]
         for step in self._extras:
-            able = fits & (devices == self.devices(1, step))
+            able = fits
+            if len(self._extras) > 1:
+                able = fits & (self._prices.devices[start, ends] == self.devices(1, step))
             if stages == 1:
-                if step == extra and able[-1]:
+                if step == extra and lengths == self._n - start and able[-1]:
                     bottleneck[-1] = load[-1]
             elif 0 <= extra - step < len(self._best[stages - 2]):
-                rest = self._best[stages - 2][extra - step, : self._n + 1]
-                np.copyto(bottleneck, np.maximum(load, rest), where=able)
+                rest = self._best[stages - 2][extra - step]
+                np.copyto(bottleneck[ends], np.maximum(load[ends], rest[ends]), where=able)
         return bottleneck
 
     def starts(self, stages: int, extra: int, first_end: int) -> list[int]:
@@ -175,3 +224,16 @@ def _device_steps(devices: IntArray) -> tuple[int, int, list[int]]:
     fewest = occurring[0]
     unit = math.gcd(*(each - fewest for each in occurring)) or 1
     return fewest, unit, [(each - fewest) // unit for each in occurring]
+
+
+def _lengthwise(values: NDArray[Number], lengths: int) -> NDArray[Number]:
+    """Return a copy of ``values[start, end]`` as ``[length - 1, start]``, arbitrary what ends beyond the chain."""
+    n, step = len(values) - 1, values.itemsize
+    flat = np.ascontiguousarray(values).ravel()
+    return as_strided(flat[1:], (lengths, n), (step, (n + 2) * step)).copy()
+
+
+@lru_cache(maxsize=8)
+def _inside(n: int) -> BoolArray:
+    """Return which ``[length - 1, start]`` lie within a chain of ``n`` layers; not to be written to."""
+    return np.tri(n, dtype=np.bool_)[::-1]

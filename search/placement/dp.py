@@ -19,12 +19,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from archplace.search.placement._floors import StageFloors
 from archplace.search.placement._reasons import reason
 from archplace.search.placement._suffixes import Suffixes
 from archplace.search.placement.prices import FloatArray, IntArray, StagePrices
 
 _ROUNDING = 1.0 - 1e-12
 """Factor on bounds that are sums in another order than the loads: rounding must not prune an optimum or a tie."""
+
+
+_FIRST_CHECK = 8
+"""The number of stages from which on, at powers of two, a width asks whether more can be of use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,34 +105,6 @@ def _replica_options(microbatches: int, most: int, *, all_of_them: bool) -> tupl
     return replicas, rounds.astype(np.float64)
 
 
-def _bottleneck_floor_s(prices: StagePrices, most_stages: int) -> FloatArray:
-    """Return a lower bound of the bottleneck of ``1 … most_stages`` stages, shape ``(most_stages,)``.
-
-    With the last stage beginning at ``c``, the stages before it share the floors of the layers before ``c``. Each stage
-    has besides the least that any interval's load has beyond the floors of its layers, transfers above all.
-    """
-    n = prices.n_layers
-    last, earlier = prices.layer_floor_s
-    suffix = np.concatenate((np.cumsum(last[::-1])[::-1], [0.0]))
-    prefix = np.concatenate(([0.0], np.cumsum(earlier)))
-    beyond_last = (prices.load_at(1)[1:n, n] - suffix[1:n]).min(initial=np.inf)
-    beyond_first = beyond = np.inf
-    outside = np.where(np.tri(n - 1, dtype=np.bool_), np.inf, 0.0)
-    for loads in prices.load_s[1:] or prices.load_s:
-        beyond_first = min(beyond_first, (loads[0, 1:n] - prefix[1:n]).min(initial=np.inf))
-        inner = loads[1:n, 1:n] - prefix[1:n]
-        inner += prefix[1:n, None]
-        inner += outside
-        beyond = min(beyond, inner.min(initial=np.inf))
-    if most_stages == 1:
-        return _ROUNDING * prices.load_at(1)[:1, n]
-    others = np.arange(1, most_stages, dtype=np.float64)
-    between = np.concatenate(([0.0], others[:-1] * beyond))
-    shared = (prefix[1:n] + (beyond_first + between)[:, None]) / others[:, None]
-    several = np.maximum(shared, suffix[1:n] + beyond_last).min(axis=1, initial=np.inf)
-    return _ROUNDING * np.concatenate((prices.load_at(1)[:1, n], several))
-
-
 class _Width:
     """The search at one tensor-parallel width."""
 
@@ -137,6 +114,7 @@ class _Width:
         self.suffixes = Suffixes(prices, max_devices=max_devices, memory_bytes=memory_bytes)
         narrowest = self.suffixes.fewest_devices
         self.most_stages = min(prices.n_layers, max_devices // narrowest)
+        self._last_stages = self.most_stages
         if not self.most_stages:
             return
         self.replicas, self.rounds = _replica_options(
@@ -156,17 +134,18 @@ class _Width:
         self._fill_by_power = -(-microbatches // np.minimum(2 * power - 1, most)) + (stages - 1.0)[:, None]
         """``(most_stages, n_powers)``."""
         self._wait_by_power = np.where(power > most, np.inf, least_wait)
-        # The least of any number of stages from s on, as below.
+        # The least of any number of stages from s on.
         self._fill_from_s = np.minimum.accumulate(self._fill_by_power.min(axis=1)[::-1])[::-1].tolist()
-        floor = _bottleneck_floor_s(prices, self.most_stages)[:, None] * self._fill_by_power
-        floor_s = (floor + _ROUNDING * self._wait_by_power).min(axis=1)
-        floor_s[: self.suffixes.fewest_stages - 1] = np.inf
-        # The least time of any number of stages from s on.
-        self.floor_from_s = np.minimum.accumulate(floor_s[::-1])[::-1].tolist()
+        self._floors = StageFloors(prices, self.suffixes, self.most_stages)
 
     def can_reach(self, time_s: float, stages: int) -> bool:
         """Say whether ``stages`` or more stages may take no longer than ``time_s``."""
-        return stages <= self.most_stages and self.floor_from_s[stages - 1] <= time_s
+        is_check = stages >= _FIRST_CHECK and stages & (stages - 1) == 0
+        if is_check and stages <= self._last_stages and time_s < float("inf"):
+            some = np.s_[stages - 1 : self._last_stages]
+            limits_s = (time_s - self._wait_by_power[some]) / (_ROUNDING * self._fill_by_power[some])
+            self._last_stages = self._floors.most_stages(limits_s.max(axis=1), stages)
+        return stages <= self._last_stages
 
     def add_stage(self, time_s: float, stages: int) -> bool:
         """Add the stage ``stages``; return whether any suffix may be part of a placement as fast as ``time_s``."""

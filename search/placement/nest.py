@@ -111,15 +111,15 @@ def nest_prices(instance: NestInstance, tensor_parallel: int) -> StagePrices:
     n, a = chain.n_layers, instance.stage_devices(tensor_parallel)
     forward_s, backward_s = _passes_s(chain, levels)
     repeated_layer_s = chain.backward_s if instance.recomputed_forward_as_backward else chain.forward_s
-    parameter_bytes, activation_bytes, backward_alone_s, repeated_s = interval_sums(
-        chain.parameter_bytes, chain.activation_bytes, chain.backward_s, repeated_layer_s
-    )
+    repeating_s = interval_sums(repeated_layer_s + chain.backward_s)
+    first_bytes = np.concatenate(([0.0], np.cumsum(chain.parameter_bytes)))
+    held_bytes = _BYTES_PER_PARAMETER_BYTE[instance.optimizer] * chain.parameter_bytes + chain.activation_bytes
     layer_s = chain.forward_s + chain.backward_s
 
     @cache
     def load_s(level_in: int, level_out: int, *, repeats: bool) -> FloatArray:
         # The bytes that come back for the backward pass travel while the forward pass is repeated.
-        back = np.maximum(repeated_s + backward_alone_s, backward_s[level_out]) if repeats else backward_s[level_out]
+        back = np.maximum(repeating_s, backward_s[level_out]) if repeats else backward_s[level_out]
         load: FloatArray = forward_s[level_in] + back
         return load
 
@@ -130,14 +130,14 @@ def nest_prices(instance: NestInstance, tensor_parallel: int) -> StagePrices:
 
     def synchronisation_s(replicas: IntArray, pipeline_devices: int, first_ends: IntArray) -> FloatArray:
         seconds, seconds_per_byte = exchange_coefficients(levels, replicas, pipeline_devices)
-        exchange_s: FloatArray = seconds[:, None] + seconds_per_byte[:, None] * parameter_bytes[0, first_ends]
+        exchange_s: FloatArray = seconds[:, None] + seconds_per_byte[:, None] * first_bytes[first_ends]
         return exchange_s
 
     return StagePrices(
         tensor_parallel=tensor_parallel,
         load_s=tuple(position_s(position) for position in range(1, max(min(n, instance.max_devices // a), 1) + 1)),
-        base_bytes=_BYTES_PER_PARAMETER_BYTE[instance.optimizer] * parameter_bytes + activation_bytes,
-        in_flight_bytes=transfer_bytes(chain)[0] if instance.recompute else activation_bytes,
+        base_bytes=interval_sums(held_bytes),
+        in_flight_bytes=transfer_bytes(chain)[0] if instance.recompute else interval_sums(chain.activation_bytes),
         devices=np.broadcast_to(np.int64(a), (n + 1, n + 1)),
         synchronisation_s=synchronisation_s,
         layer_floor_s=(layer_s, layer_s + repeated_layer_s if instance.recompute else layer_s),

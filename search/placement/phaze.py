@@ -28,26 +28,28 @@ def phaze_prices(instance: PlacementInstance, tensor_parallel: int) -> StagePric
     """
     chain = instance.chains[tensor_parallel]
     bandwidth = instance.bandwidth_bytes_per_s
-    forward_s, backward_s, parameter_bytes, activation_bytes = interval_sums(
-        chain.forward_s, chain.backward_s, chain.parameter_bytes, chain.activation_bytes
-    )
     entering, leaving = transfer_bytes(chain)
     receive_s, send_s = entering / bandwidth, leaving / bandwidth
-    last_s = forward_s + receive_s + backward_s + send_s
     layer_s = chain.forward_s + chain.backward_s
+    computing_s = interval_sums(layer_s) + receive_s
+    last_s = computing_s + send_s
+    activation_bytes = chain.activation_bytes
     if instance.recompute:
-        load_s: tuple[FloatArray, ...] = (last_s, forward_s + receive_s + np.maximum(forward_s, send_s) + backward_s)
+        forward_s = interval_sums(chain.forward_s)
+        load_s: tuple[FloatArray, ...] = (last_s, computing_s + np.maximum(forward_s, send_s))
         floors = (layer_s, layer_s + chain.forward_s)
+        in_flight_bytes = entering
     else:
         load_s = (last_s,)
         floors = (layer_s, layer_s)
+        in_flight_bytes = interval_sums(activation_bytes)
     widths = np.where(chain.tensor_parallel, float(tensor_parallel), 1.0)
     if bool(np.all(widths == widths[0])):
         devices = np.broadcast_to(np.int64(widths[0]), entering.shape)
     else:
-        is_wide = interval_sums(chain.tensor_parallel.astype(np.float64))[0] > 0
+        is_wide = interval_sums(chain.tensor_parallel.astype(np.float64)) > 0
         devices = np.where(is_wide, tensor_parallel, 1).astype(np.int64)
-    exchange_s = parameter_bytes[0] / bandwidth
+    exchange_s = np.concatenate(([0.0], np.cumsum(chain.parameter_bytes))) / bandwidth
 
     def synchronisation_s(replicas: IntArray, pipeline_devices: int, first_ends: IntArray) -> FloatArray:  # noqa: ARG001
         rounds: FloatArray = 4.0 * (replicas - 1) / replicas
@@ -57,8 +59,10 @@ def phaze_prices(instance: PlacementInstance, tensor_parallel: int) -> StagePric
     return StagePrices(
         tensor_parallel=tensor_parallel,
         load_s=load_s,
-        base_bytes=_BYTES_PER_PARAMETER_BYTE[instance.optimizer] * parameter_bytes + activation_bytes,
-        in_flight_bytes=entering if instance.recompute else activation_bytes,
+        base_bytes=interval_sums(
+            _BYTES_PER_PARAMETER_BYTE[instance.optimizer] * chain.parameter_bytes + activation_bytes
+        ),
+        in_flight_bytes=in_flight_bytes,
         devices=devices,
         synchronisation_s=synchronisation_s,
         synchronisation_by_devices=False,

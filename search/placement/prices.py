@@ -6,6 +6,7 @@ with ``start >= end`` are never read. A stage's *position* counts from the end o
 position 1.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,9 +38,10 @@ class StagePrices:
     """
 
     tensor_parallel: int
-    load_s: tuple[FloatArray, ...]
+    load_s: Sequence[FloatArray]
     """Seconds per microbatch of a stage, by position: ``load_s[0]`` is the last stage's, ``load_s[1]`` the one before,
-    and so on; the final entry holds for all earlier positions. Non-negative; ``inf`` forbids an interval."""
+    and so on; the final entry holds for all earlier positions. Non-negative; ``inf`` forbids an interval. Where
+    positions have the same loads, the same array should stand for them: it is prepared once."""
     base_bytes: FloatArray
     """Memory that one device of the stage needs with one microbatch in flight."""
     in_flight_bytes: FloatArray
@@ -76,23 +78,31 @@ class StagePrices:
     def last_position(self, memory_bytes: float) -> IntArray:
         """Return the largest position at which each interval fits into ``memory_bytes``: 0 for none, at most ``n``.
 
-        The answer agrees exactly with the comparison ``memory_at(position) <= memory_bytes`` in float64, also where the
-        division below rounds across an integer.
+        The answer agrees exactly with the comparison ``memory_at(position) <= memory_bytes`` in float64.
         """
-        n = self.n_layers
-        if bool((self.base_bytes + (n - 1.0) * self.in_flight_bytes <= memory_bytes).all()):
-            return np.full(self.base_bytes.shape, n)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            further = (memory_bytes - self.base_bytes) / self.in_flight_bytes
-        # Nothing in flight: 0/0 (an exact fit) and x/0 are answered by the base alone.
-        fits = np.where(self.base_bytes <= memory_bytes, n - 1.0, -1.0)
-        np.copyto(further, fits, where=self.in_flight_bytes <= 0)
-        np.floor(further, out=further)
-        np.maximum(np.minimum(further, n - 1.0, out=further), -1.0, out=further)
-        held = self.base_bytes + further * self.in_flight_bytes
-        too_many = held > memory_bytes
-        more = self.base_bytes + (further + 1.0) * self.in_flight_bytes <= memory_bytes
-        further += more
-        further -= too_many
-        positions = (further + 1.0).astype(np.int64)
-        return np.minimum(np.maximum(positions, 0, out=positions), n, out=positions)
+        return last_position(self.base_bytes, self.in_flight_bytes, memory_bytes, self.n_layers)
+
+
+def last_position(base_bytes: FloatArray, in_flight_bytes: FloatArray, memory_bytes: float, most: int) -> IntArray:
+    """Return the largest position, from 0 to ``most``, at which stages with such prices fit into ``memory_bytes``.
+
+    Arrays of one shape. The answer agrees exactly with ``base + (position - 1)·in flight <= memory`` in float64, also
+    where the division below rounds across an integer.
+    """
+    if bool((base_bytes + (most - 1.0) * in_flight_bytes <= memory_bytes).all()):
+        return np.full(base_bytes.shape, most)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        further = (memory_bytes - base_bytes) / in_flight_bytes
+    # Nothing in flight: 0/0 (an exact fit) and x/0 are answered by the base alone.
+    nothing = in_flight_bytes <= 0
+    if nothing.any():
+        np.copyto(further, np.where(base_bytes <= memory_bytes, most - 1.0, -1.0), where=nothing)
+    np.floor(further, out=further)
+    np.maximum(np.minimum(further, most - 1.0, out=further), -1.0, out=further)
+    held = base_bytes + further * in_flight_bytes
+    too_many = held > memory_bytes
+    more = base_bytes + (further + 1.0) * in_flight_bytes <= memory_bytes
+    further += more
+    further -= too_many
+    positions = (further + 1.0).astype(np.int64)
+    return np.minimum(np.maximum(positions, 0, out=positions), most, out=positions)
