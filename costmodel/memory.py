@@ -58,7 +58,7 @@ def stage_memory(
     kept = sum(part.in_flight_bytes * count for part, count in parts)
     working = max((part.working_bytes for part, _ in parts), default=0.0)
     return StageMemory(
-        weights_bytes=parameters * parameter_bytes.weight,
+        weights_bytes=parameters * (parameter_bytes.weight + parameter_bytes.weight_copies),
         gradients_bytes=parameters * parameter_bytes.gradient,
         optimizer_bytes=parameters * parameter_bytes.optimizer,
         activations_bytes=in_flight * kept + working,

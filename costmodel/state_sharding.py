@@ -132,7 +132,7 @@ def kept_states(
     whole, z = np.broadcast_arrays(np.asarray(parameters, dtype=np.float64), shards)
     part = whole / z
     return KeptStates(
-        weights_bytes=(part if sharding.shares_parameters else whole) * size.weight,
+        weights_bytes=(part if sharding.shares_parameters else whole) * (size.weight + size.weight_copies),
         gradients_bytes=(part if sharding.shares_gradients else whole) * size.gradient,
         optimizer_bytes=(part if sharding.shares_optimizer else whole) * size.optimizer,
     )

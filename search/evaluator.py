@@ -96,7 +96,7 @@ class Evaluator:
         self.power_w = np.full(len(self.architectures), np.nan)
         if Objective.POWER in objectives or choices.max_power_w is not None:
             assert self.technology is not None, "power needs a technology table"
-            precisions = sorted({str(workload.precision) for workload in self.workloads})
+            precisions = sorted({str(workload.precision.formats.products) for workload in self.workloads})
             watts = [peak_power_w(self.architectures, self.technology, precision) for precision in precisions]
             self.power_w = np.max(watts, axis=0)
 

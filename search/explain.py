@@ -133,8 +133,8 @@ def rows_by_graph(results: Sequence[WorkloadResult]) -> dict[tuple[int, int], ND
 
 
 def peak_flops_per_s(architectures: Architectures, workload: Workload) -> FloatArray:
-    """Return the FLOP/s of all tensor units at the workload's precision, ``(n_archs,)``."""
-    rate = architectures.tensor_macs_per_element[str(workload.precision)]
+    """Return the FLOP/s of all tensor units in the format of the workload's products, ``(n_archs,)``."""
+    rate = architectures.tensor_macs_per_element[str(workload.precision.formats.products)]
     elements = architectures.tensor_count * architectures.tensor_rows * architectures.tensor_cols
     peak: FloatArray = 2.0 * elements * rate * architectures.clock_hz
     return peak

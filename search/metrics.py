@@ -114,7 +114,7 @@ def metrics_of(
 
     ``references_s`` (n_workloads,) are the least seconds per sample of each workload in the space, or none.
     """
-    precisions = sorted({str(workload.precision) for workload in workloads})
+    precisions = sorted({str(workload.precision.formats.products) for workload in workloads})
     known = technology.energy is not None and technology.power is not None
     known = known and all(precision in technology.need_energy().mac_j for precision in precisions)
     columns: list[list[WorkloadMetrics]] = []

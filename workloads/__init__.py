@@ -17,7 +17,7 @@ from archplace.workloads.operators import (
     VectorWork,
 )
 from archplace.workloads.optimizer import optimizer_work, parameter_bytes
-from archplace.workloads.precision import Precision
+from archplace.workloads.precision import Format, Formats, Precision
 from archplace.workloads.training_step import Layer, OptimizerKind, ParameterBytes, Recompute, TrainingStep
 from archplace.workloads.workload import Workload
 from archplace.workloads.workload_files import WorkloadFields, build_workload, load_workload, workload_names
@@ -30,6 +30,8 @@ __all__ = [
     "CollectiveKind",
     "ContextKind",
     "Experts",
+    "Format",
+    "Formats",
     "FusedAttention",
     "Gemm",
     "LatentAttention",

@@ -29,6 +29,9 @@ class AttentionCore:
     """The scores stay on chip."""
     context: int = 1
     context_kind: ContextKind = ContextKind.RING
+    keeps_context: bool = True
+    """The projection behind keeps the context as it is; otherwise it keeps what it casts of it, and only the gradients
+    of fused attention need the context."""
     prefix: str = ""
     """Stands before the operators' names, where a block has more than one attention."""
 
@@ -60,4 +63,6 @@ class AttentionCore:
     @property
     def kept_bytes(self) -> int:
         """Bytes that are kept for the backward pass besides queries, keys, values and, without fusion, scores."""
-        return self.context_bytes + (self.statistics_bytes if self.fused else 0)
+        if self.fused:
+            return self.context_bytes + self.statistics_bytes
+        return self.context_bytes if self.keeps_context else 0

@@ -25,14 +25,16 @@ def block_forward(shard: Shard, block: Block) -> Graph:
     """The operators of one block, each after its inputs."""
     graph = Graph(shard, Phase.FORWARD)
     kept = shard.boundary_bytes
+    # of a tensor that only linear layers read, where they do not keep what they cast of it; a router keeps it as it is
+    read_bytes = shard.row_tokens * shard.model.d_model * shard.kept_element_bytes
     if shard.model.norm_first:
-        normed = norm(graph, shard, "attention_norm", OUTSIDE, stash_bytes=2 * kept)
+        normed = norm(graph, shard, "attention_norm", OUTSIDE, stash_bytes=kept + read_bytes)
         joined = attention_forward(graph, shard, normed, OUTSIDE, input_stash_bytes=0, sum_stash_bytes=kept)
-        normed = norm(graph, shard, "mlp_norm", joined, stash_bytes=kept)
+        normed = norm(graph, shard, "mlp_norm", joined, stash_bytes=kept if block.has_experts else read_bytes)
         _inner_forward(graph, shard, block, normed, joined, sum_stash_bytes=0)
     else:
-        joined = attention_forward(graph, shard, OUTSIDE, OUTSIDE, input_stash_bytes=kept, sum_stash_bytes=kept)
-        normed = norm(graph, shard, "attention_norm", joined, stash_bytes=kept)
+        joined = attention_forward(graph, shard, OUTSIDE, OUTSIDE, input_stash_bytes=read_bytes, sum_stash_bytes=kept)
+        normed = norm(graph, shard, "attention_norm", joined, stash_bytes=kept if block.has_experts else read_bytes)
         joined = _inner_forward(graph, shard, block, normed, normed, sum_stash_bytes=kept)
         norm(graph, shard, "mlp_norm", joined, stash_bytes=0)
     return graph

@@ -85,20 +85,22 @@ def experts_forward(graph: Graph, shard: Shard, source: str, residual: str, *, s
         stash_bytes=loads.tokens * (experts.n_experts * FP32_BYTES + experts.top_k * _PER_COPY_BYTES),
     )
     copies = graph.vector("dispatch.permute", _copy(loads.tokens, loads.sent, d, e), source, routed)
-    copies = _exchange(graph, shard, "dispatch", loads.sent * d * e, copies)
-    if _sorts(shard):
-        copies = graph.vector("dispatch.sort", _copy(loads.gathered, loads.computed, d, e), copies)
+    copies = _dispatch(
+        graph, shard, "dispatch", loads, copies, sort="dispatch.sort", cast="expert_input.cast", kept=True
+    )
     # the copies as they enter the products are kept; they take no operator of their own where nothing moves
-    entered = loads.computed * d * e
+    formats = shard.precision.formats
+    entered = loads.computed * d * (formats.dispatch.bytes if _sends_casts(shard) else shard.kept_element_bytes)
+    activated_bytes = loads.computed * loads.width * shard.kept_element_bytes
     inner = loads.computed * loads.width * e
     inward = Gemm(batch=loads.local_experts, m=loads.rows, n=loads.width, k=d)
     weights = loads.local_experts * d * loads.width
     if model.gated_mlp:
-        gate = graph.product("expert_gate", inward, copies, parameters=weights, stash_bytes=inner + entered)
-        up = graph.product("expert_up", inward, copies, parameters=weights, stash_bytes=inner)
+        gate = graph.linear("expert_gate", inward, copies, parameters=weights, stash_bytes=inner + entered)
+        up = graph.linear("expert_up", inward, copies, parameters=weights, stash_bytes=inner)
         work = _vector.gated_activation(model.activation, loads.computed, loads.width, e)
         work = replace(work, operations_per_element=work.operations_per_element + 1)  # the copy's weight
-        activated = graph.vector("expert_activation", work, gate, up, stash_bytes=inner)
+        activated = graph.vector("expert_activation", work, gate, up, stash_bytes=activated_bytes)
     else:
         epilogue = _vector.elementwise(
             loads.computed,
@@ -107,11 +109,11 @@ def experts_forward(graph: Graph, shard: Shard, source: str, residual: str, *, s
             read_bytes_per_element=0,
             write_bytes_per_element=2 * e,  # the gradient of a copy's weight needs the activation's input, ReLU's too
         )
-        activated = graph.product(
-            "expert_in", inward, copies, epilogue=epilogue, parameters=weights, stash_bytes=2 * inner + entered
-        )
+        kept = inner + activated_bytes + entered
+        activated = graph.linear("expert_in", inward, copies, epilogue=epilogue, parameters=weights, stash_bytes=kept)
+    activated = graph.cast("expert_output.cast", loads.computed, loads.width, activated, kept=True)
     outward = Gemm(batch=loads.local_experts, m=loads.rows, n=d, k=loads.width)
-    copies = graph.product("expert_out", outward, activated, parameters=weights)
+    copies = graph.linear("expert_out", outward, activated, parameters=weights)
     if _sorts(shard):
         copies = graph.vector("combine.sort", _copy(loads.computed, loads.gathered, d, e), copies)
     copies = _exchange_back(graph, shard, "combine", loads.sent * d * e, copies)
@@ -128,14 +130,12 @@ def experts_backward(graph: Graph, shard: Shard, gradient: str) -> tuple[str, ..
     if experts.shared_width:
         parts = feed_forward_backward(graph, shard, gradient, width=shard.shared_width, prefix=SHARED)
     copies = graph.vector("combine.sum.gradient", _copy(loads.tokens, loads.sent, d, e), gradient)
-    copies = _exchange(graph, shard, "combine.gradient", loads.sent * d * e, copies)
-    if _sorts(shard):
-        copies = graph.vector("combine.sort.gradient", _copy(loads.gathered, loads.computed, d, e), copies)
-    n, rows, width = loads.local_experts, loads.rows, loads.width
-    graph.product(
-        "expert_out.weight_gradient", Gemm(batch=n, m=width, n=d, k=rows), copies, phase=Phase.WEIGHT_GRADIENT
+    copies = _dispatch(
+        graph, shard, "combine.gradient", loads, copies, sort="combine.sort.gradient", cast="expert_out.gradient_cast"
     )
-    inner = graph.product("expert_out.data_gradient", Gemm(batch=n, m=rows, n=width, k=d), copies)
+    n, rows, width = loads.local_experts, loads.rows, loads.width
+    graph.linear("expert_out.weight_gradient", Gemm(batch=n, m=width, n=d, k=rows), copies, phase=Phase.WEIGHT_GRADIENT)
+    inner = graph.linear("expert_out.data_gradient", Gemm(batch=n, m=rows, n=width, k=d), copies)
     if model.gated_mlp:
         work = _vector.gated_activation_gradient(model.activation, loads.computed, width, e)
         names = ["expert_gate", "expert_up"]
@@ -148,8 +148,9 @@ def experts_backward(graph: Graph, shard: Shard, gradient: str) -> tuple[str, ..
     inputs = []
     for name in names:
         weight = Gemm(batch=n, m=d, n=width, k=rows)
-        graph.product(f"{name}.weight_gradient", weight, inner, phase=Phase.WEIGHT_GRADIENT)
-        inputs.append(graph.product(f"{name}.data_gradient", Gemm(batch=n, m=rows, n=d, k=width), inner))
+        output = graph.cast(f"{name}.gradient_cast", loads.computed, width, inner)
+        graph.linear(f"{name}.weight_gradient", weight, output, phase=Phase.WEIGHT_GRADIENT)
+        inputs.append(graph.linear(f"{name}.data_gradient", Gemm(batch=n, m=rows, n=d, k=width), output))
     if len(inputs) > 1:
         work = _vector.addition(loads.computed, d, e, addends=len(inputs))
         inputs = [graph.vector("expert_input.gradient_sum", work, *inputs)]
@@ -198,6 +199,30 @@ def _sorts(shard: Shard) -> bool:
     """Whether copies that come from several devices are put in order by expert."""
     sharding = shard.sharding
     return sharding.expert * sharding.expert_tensor > 1 and experts_of(shard).n_experts > sharding.expert
+
+
+def _sends_casts(shard: Shard) -> bool:
+    """Whether copies are cast before they are sent to experts, and not behind."""
+    return shard.precision.formats.dispatch.bytes < shard.element_bytes
+
+
+def _dispatch(
+    graph: Graph, shard: Shard, stem: str, loads: _Loads, copies: str, *, sort: str, cast: str, kept: bool = False
+) -> str:
+    """Send copies to the devices that have their experts, in order by expert, in the format that products read.
+
+    They are cast before, where they travel in that format, or behind by the operator ``cast``, which may keep them.
+    ``sort`` names the operator that puts them in order.
+    """
+    d, size = shard.model.d_model, shard.precision.formats.dispatch.bytes
+    if _sends_casts(shard):
+        copies = graph.cast(f"{stem}.cast", loads.sent, d, copies)
+    copies = _exchange(graph, shard, stem, loads.sent * d * size, copies)
+    if _sorts(shard):
+        copies = graph.vector(sort, _copy(loads.gathered, loads.computed, d, size), copies)
+    if not _sends_casts(shard):
+        copies = graph.cast(cast, loads.computed, d, copies, kept=kept)
+    return copies
 
 
 def _exchange(graph: Graph, shard: Shard, stem: str, sent_bytes: int, source: str) -> str:

@@ -19,25 +19,26 @@ def feed_forward_forward(
     """
     model, e = shard.model, shard.element_bytes
     inner = shard.tokens * width * e
+    activated_bytes = shard.tokens * width * shard.kept_element_bytes
     sources = enter(graph, shard, f"{prefix}mlp_input", source)
     if model.gated_mlp:
         gate = column_cut(graph, shard, f"{prefix}gate", width, sources, bias=model.bias, stash_bytes=inner)
         up = column_cut(graph, shard, f"{prefix}up", width, sources, bias=model.bias, stash_bytes=inner)
         work = _vector.part(_vector.gated_activation(model.activation, shard.tokens, width, e), len(sources))
         activated = tuple(
-            graph.vector(name, work, one, other, stash_bytes=inner if i == 0 else 0)
+            graph.vector(name, work, one, other, stash_bytes=activated_bytes if i == 0 else 0)
             for i, (name, one, other) in enumerate(
                 zip(piece_names(f"{prefix}activation", len(sources)), gate, up, strict=True)
             )
         )
     else:
-        kept = 2 if _vector.keeps_input(model.activation) else 1
+        keeps_input = _vector.keeps_input(model.activation)
         epilogue = _vector.elementwise(
             shard.tokens,
             width,
             _vector.activation_operations(model.activation),
             read_bytes_per_element=0,
-            write_bytes_per_element=kept * e,
+            write_bytes_per_element=(2 if keeps_input else 1) * e,
         )
         activated = column_cut(
             graph,
@@ -47,7 +48,7 @@ def feed_forward_forward(
             sources,
             bias=model.bias,
             epilogue=epilogue,
-            stash_bytes=kept * inner,
+            stash_bytes=(inner if keeps_input else 0) + activated_bytes,
         )
     return row_cut(graph, shard, f"{prefix}ffn_out", width, activated, residual, stash_bytes=sum_stash_bytes)
 
@@ -69,4 +70,5 @@ def feed_forward_backward(
         graph.vector(name, _vector.part(work, pieces), one)
         for name, one in zip(piece_names(f"{prefix}activation.gradient", pieces), gradients, strict=True)
     )
-    return column_cut_gradients(graph, shard, f"{prefix}mlp_input", tuple((name, width, inner) for name in names))
+    layers = tuple((name, width, inner) for name in names)
+    return column_cut_gradients(graph, shard, f"{prefix}mlp_input", layers, in_pieces=pieces > 1)

@@ -1,5 +1,6 @@
 """Collect the operators of one graph in topological order."""
 
+from archplace.workloads import _vector
 from archplace.workloads._shard import Shard
 from archplace.workloads.operators import (
     Axis,
@@ -12,6 +13,7 @@ from archplace.workloads.operators import (
     Unit,
     VectorWork,
 )
+from archplace.workloads.precision import Format
 
 OUTSIDE = ""
 """Stands for what enters the graph from outside, where an operator's name is expected."""
@@ -32,6 +34,7 @@ class Graph:
         self._shard = shard
         self._phase = phase
         self._operators: dict[str, Operator] = {}
+        self._activations = shard.precision.formats.activations
         self._replay: list[str] = []
         self._dropped_bytes = 0
 
@@ -67,23 +70,71 @@ class Graph:
         *inputs: str,
         epilogue: VectorWork | None = None,
         phase: Phase | None = None,
+        precision: Format | None = None,
         parameters: int = 0,
         stash_bytes: int = 0,
     ) -> str:
-        """Add a matrix product, fused with the vector work ``epilogue`` if there is one."""
+        """Add a matrix product, fused with the vector work ``epilogue`` if there is one.
+
+        Its operands are of the activations' format unless ``precision`` says otherwise.
+        """
         return self._add(
             Operator(
                 name=name,
                 unit=Unit.TENSOR if epilogue is None else Unit.FUSED,
                 phase=phase or self._phase,
                 inputs=self._inside(inputs),
-                precision=self._shard.precision,
+                precision=precision or self._activations,
                 gemm=gemm,
                 vector=epilogue,
                 parameters=parameters,
                 stash_bytes=stash_bytes,
             )
         )
+
+    def linear(
+        self,
+        name: str,
+        gemm: Gemm,
+        *inputs: str,
+        epilogue: VectorWork | None = None,
+        phase: Phase | None = None,
+        parameters: int = 0,
+        stash_bytes: int = 0,
+    ) -> str:
+        """Add a product of a block's linear layer, in the recipe's format for these.
+
+        Where that is narrower than the activations', the lanes scale what leaves the array, block by block of the
+        summed dimension, and write it in the format of activations, or of gradients for a weight's.
+        """
+        formats = self._shard.precision.formats
+        if formats.casts:
+            scaling = 1 if formats.block_length is None else -(-gemm.k // formats.block_length)
+            weight = (phase or self._phase) is Phase.WEIGHT_GRADIENT
+            epilogue = _vector.scaled(gemm, scaling, (formats.gradients if weight else formats.activations), epilogue)
+        return self.product(
+            name,
+            gemm,
+            *inputs,
+            epilogue=epilogue,
+            phase=phase,
+            precision=formats.products,
+            parameters=parameters,
+            stash_bytes=stash_bytes,
+        )
+
+    def cast(self, name: str, rows: int, row_length: int, *inputs: str, kept: bool = False) -> str:
+        """Add the cast of a linear layer's operand, which is ``kept`` for the weight gradient; nothing without casts.
+
+        Without casts the one input stands.
+        """
+        size = self._shard.cast_bytes
+        if size is None:
+            assert len(inputs) == 1
+            return inputs[0]
+        blocks = self._shard.precision.formats.block_length is not None
+        work = _vector.cast(rows, row_length, self._shard.element_bytes, size, blocks=blocks)
+        return self.vector(name, work, *inputs, stash_bytes=rows * row_length * size if kept else 0)
 
     def fused_attention(
         self, name: str, attention: FusedAttention, work: VectorWork, *inputs: str, stash_bytes: int = 0
@@ -95,7 +146,7 @@ class Graph:
                 unit=Unit.FUSED,
                 phase=self._phase,
                 inputs=self._inside(inputs),
-                precision=self._shard.precision,
+                precision=self._activations,
                 attention=attention,
                 vector=work,
                 stash_bytes=stash_bytes,
@@ -127,7 +178,7 @@ class Graph:
                 unit=Unit.VECTOR,
                 phase=phase or self._phase,
                 inputs=self._inside(inputs),
-                precision=self._shard.precision,
+                precision=self._activations,
                 vector=work,
                 parameters=parameters,
                 stash_bytes=stash_bytes,
@@ -154,7 +205,7 @@ class Graph:
                 unit=Unit.NETWORK,
                 phase=phase or self._phase,
                 inputs=self._inside(inputs),
-                precision=self._shard.precision,
+                precision=self._activations,
                 collective=Collective(kind=kind, payload_bytes=payload_bytes, group_size=size, axis=axis),
             )
         )

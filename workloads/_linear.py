@@ -9,6 +9,9 @@ all-reduce; the column-cut layer's input is kept as a share and gathered again f
 
 With ``overlap_pieces`` above 1, products with an exchange before or behind them are cut along the tokens, so that the
 exchange of one piece can run beside the product of another (Wang et al. 2023, ASPLOS, doi:10.1145/3567955.3567959).
+Where linear layers read a narrower format than the activations', their inputs and the gradients of their outputs are
+cast first; an all-gather then moves what was cast, a sum moves activations.
+
 Functions take and give the pieces of a tensor as the operators that yield them: one, or one for each piece.
 """
 
@@ -20,10 +23,14 @@ from archplace.workloads.precision import MASK_BYTES
 
 
 def enter(graph: Graph, shard: Shard, name: str, source: str) -> tuple[str, ...]:
-    """Make all tokens of ``source`` available to column-cut layers; ``name`` says what they are."""
+    """Make all tokens of ``source`` available to column-cut layers, cast where they read narrower operands.
+
+    ``name`` says what the tokens are. A cast keeps its result.
+    """
+    source = graph.cast(f"{name}.cast", shard.row_tokens, shard.model.d_model, source, kept=True)
     if not shard.sharding.sequence:
         return (source,)
-    payload = shard.hidden_bytes // shard.pieces
+    payload = _operand_bytes(shard) // shard.pieces
     return tuple(graph.gather_rows(f"{piece}.", payload, source) for piece in piece_names(name, shard.pieces))
 
 
@@ -46,7 +53,7 @@ def column_cut(
     gemm = Gemm(m=shard.tokens // pieces, n=columns, k=d)
     part = None if epilogue is None else _vector.part(epilogue, pieces)
     return tuple(
-        graph.product(
+        graph.linear(
             piece,
             gemm,
             source,
@@ -74,9 +81,15 @@ def row_cut(
     masking = _vector.elementwise(
         rows, d, _vector.DROPOUT, read_bytes_per_element=0, write_bytes_per_element=e + MASK_BYTES
     )
+    parts = len(sources)
+    names = piece_names(f"{name}_input.cast", parts)
+    sources = tuple(
+        graph.cast(cast, shard.tokens // parts, width, source, kept=True)
+        for cast, source in zip(names, sources, strict=True)
+    )
     reduced = []
     for i, piece in enumerate(piece_names(name, pieces)):
-        product = graph.product(
+        product = graph.linear(
             piece,
             Gemm(m=shard.tokens // pieces, n=d, k=width),
             *_read_by(i, sources, pieces),
@@ -103,16 +116,17 @@ def row_cut_gradients(graph: Graph, shard: Shard, name: str, width: int, gradien
     if shard.model.dropout:
         work = _vector.dropout_gradient(shard.row_tokens, d, shard.element_bytes)
         gradient = graph.vector(f"{name}.dropout.gradient", work, gradient)
+    gradient = graph.cast(f"{name}.gradient_cast", shard.row_tokens, d, gradient)
     gradients: tuple[str, ...] = (gradient,)
     if shard.sharding.sequence:
-        payload = shard.hidden_bytes // shard.pieces
+        payload = _operand_bytes(shard) // shard.pieces
         stems = piece_names(f"{name}.gradient", shard.pieces)
         gradients = tuple(graph.gather_rows(f"{stem}_", payload, gradient) for stem in stems)
     weight = Gemm(m=width, n=d, k=tokens)
-    graph.product(f"{name}.weight_gradient", weight, *gradients, phase=Phase.WEIGHT_GRADIENT)
+    graph.linear(f"{name}.weight_gradient", weight, *gradients, phase=Phase.WEIGHT_GRADIENT)
     data = Gemm(m=tokens // len(gradients), n=width, k=d)
     names = piece_names(f"{name}.data_gradient", len(gradients))
-    return tuple(graph.product(piece, data, gradient) for piece, gradient in zip(names, gradients, strict=True))
+    return tuple(graph.linear(piece, data, gradient) for piece, gradient in zip(names, gradients, strict=True))
 
 
 def column_cut_gradients(
@@ -120,25 +134,48 @@ def column_cut_gradients(
     shard: Shard,
     input_name: str,
     layers: tuple[tuple[str, int, tuple[str, ...]], ...],
+    *,
+    in_pieces: bool = False,
 ) -> tuple[str, ...]:
     """Add the gradients of column-cut layers that read the same input; return the input's, after the exchange.
 
-    ``layers`` gives each layer's name, columns, and the gradient of its output; the same operator may yield several.
+    ``layers`` gives each layer's name, columns, and the operators that yield the gradient of its output: several for
+    parts of the columns, or where it comes ``in_pieces`` one for each piece of the tokens. The same operator may yield
+    several gradients.
     """
     d, tokens, pieces = shard.model.d_model, shard.tokens, shard.pieces
-    saved = graph.gather_rows(f"{input_name}.saved_", shard.hidden_bytes, OUTSIDE, phase=Phase.WEIGHT_GRADIENT)
+    saved = graph.gather_rows(f"{input_name}.saved_", _operand_bytes(shard), OUTSIDE, phase=Phase.WEIGHT_GRADIENT)
     parts: list[list[str]] = [[] for _ in range(pieces)]
-    for name, columns, gradients in layers:
+    for name, columns, outputs in layers:
+        gradients = _cast_outputs(graph, shard, name, columns, outputs, in_pieces=in_pieces)
         weight = Gemm(m=d, n=columns, k=tokens)
-        graph.product(f"{name}.weight_gradient", weight, *gradients, saved, phase=Phase.WEIGHT_GRADIENT)
+        graph.linear(f"{name}.weight_gradient", weight, *gradients, saved, phase=Phase.WEIGHT_GRADIENT)
         data = Gemm(m=tokens // pieces, n=d, k=columns)
         for i, piece in enumerate(piece_names(f"{name}.data_gradient", pieces)):
-            parts[i].append(graph.product(piece, data, *_read_by(i, gradients, pieces)))
+            parts[i].append(graph.linear(piece, data, *(gradients[i : i + 1] if in_pieces else gradients)))
     totals = zip(piece_names(f"{input_name}.gradient_sum", pieces), parts, strict=True)
     sums = [_sum(graph, shard, name, tokens // pieces, addends) for name, addends in totals]
     stems = piece_names(f"{input_name}.gradient", pieces)
     payload = shard.hidden_bytes // pieces
     return tuple(graph.reduce_rows(f"{stem}_", payload, total) for stem, total in zip(stems, sums, strict=True))
+
+
+def _operand_bytes(shard: Shard) -> int:
+    """Bytes of all tokens as linear layers read them."""
+    return shard.tokens * shard.model.d_model * (shard.cast_bytes or shard.element_bytes)
+
+
+def _cast_outputs(
+    graph: Graph, shard: Shard, name: str, columns: int, gradients: tuple[str, ...], *, in_pieces: bool
+) -> tuple[str, ...]:
+    """The gradient of a column-cut layer's output as its products read it."""
+    if shard.cast_bytes is None:
+        return gradients
+    if not in_pieces:
+        return (graph.cast(f"{name}.gradient_cast", shard.tokens, columns, *gradients),)
+    names = piece_names(f"{name}.gradient_cast", shard.pieces)
+    rows = shard.tokens // shard.pieces
+    return tuple(graph.cast(cast, rows, columns, one) for cast, one in zip(names, gradients, strict=True))
 
 
 def _read_by(i: int, sources: tuple[str, ...], pieces: int) -> tuple[str, ...]:

@@ -147,6 +147,17 @@ class Shard:
         return self.precision.element_bytes
 
     @property
+    def cast_bytes(self) -> int | None:
+        """Bytes of one operand of a linear layer where it is cast before; None where it is read as it is."""
+        formats = self.precision.formats
+        return formats.products.bytes if formats.casts else None
+
+    @property
+    def kept_element_bytes(self) -> int:
+        """Bytes that an operator keeps of each element which only a linear layer reads: a cast keeps its own copy."""
+        return self.element_bytes if self.cast_bytes is None else 0
+
+    @property
     def query_width(self) -> int:
         """Columns of the query projection."""
         return self.model.n_heads * self.model.head_dim // self.tensor_parallel

@@ -11,8 +11,8 @@ bytes worth counting. Bytes are those of distinct operands; a row that takes sev
 from dataclasses import replace
 
 from archplace.workloads.model import Activation, Norm
-from archplace.workloads.operators import VectorWork
-from archplace.workloads.precision import FP32_BYTES, MASK_BYTES
+from archplace.workloads.operators import Gemm, VectorWork
+from archplace.workloads.precision import FP32_BYTES, MASK_BYTES, Format
 
 SPECIAL = 4
 """Lane operations of one special function."""
@@ -175,6 +175,27 @@ def online_softmax_gradient(
         read_bytes=read_bytes,
         write_bytes=write_bytes,
     )
+
+
+def cast(rows: int, row_length: int, element_bytes: int, cast_bytes: int, *, blocks: bool) -> VectorWork:
+    """Elements in a narrower format, row-wise and column-wise for the two products that read them: magnitude (1), scale
+    (1). The largest magnitude is that of each block, or is taken along for the scale of a later step."""
+    return VectorWork(
+        rows=rows,
+        row_length=row_length,
+        operations_per_element=2,
+        reductions=1 if blocks else 0,
+        read_bytes=rows * row_length * element_bytes,
+        write_bytes=2 * rows * row_length * cast_bytes,
+    )
+
+
+def scaled(gemm: Gemm, scalings: int, result: Format, epilogue: VectorWork | None) -> VectorWork:
+    """The epilogue that scales a product's partial sums, ``scalings`` for each element, before any other."""
+    rows, columns = gemm.batch * gemm.m, gemm.n
+    if epilogue is not None:
+        return replace(epilogue, operations_per_element=epilogue.operations_per_element + scalings)
+    return elementwise(rows, columns, scalings, read_bytes_per_element=0, write_bytes_per_element=result.bytes)
 
 
 def alone(epilogue: VectorWork) -> VectorWork:

@@ -1,7 +1,7 @@
 """The optimizer's update of the weights: bytes kept per parameter, and work per step."""
 
 from archplace.workloads.operators import VectorWork
-from archplace.workloads.precision import FP32_BYTES, Precision
+from archplace.workloads.precision import Precision
 from archplace.workloads.training_step import OptimizerKind, ParameterBytes
 
 _MOMENTS = {OptimizerKind.SGD: 0, OptimizerKind.ADAM: 2}
@@ -16,35 +16,38 @@ _OPERATIONS = {
 
 
 def parameter_bytes(optimizer: OptimizerKind, precision: Precision) -> ParameterBytes:
-    """Return the bytes kept per parameter.
+    """Return the bytes kept per parameter, in the formats of the recipe.
 
-    Below fp32, weight and gradient are in ``precision`` and the optimizer keeps an fp32 master weight whatever its kind
-    (Micikevicius et al. 2018, arXiv:1710.03740, section 3.1); Adam adds two fp32 moments, 2 + 2 + 12 = 16 bytes
-    altogether (Rajbhandari et al. 2020, arXiv:1910.02054, section 3.1). In fp32 the weight is its own master:
-    4 + 4 + 8 for Adam. SGD has no momentum and keeps nothing more.
+    Mixed precision keeps an fp32 master weight whatever the optimizer (Micikevicius et al. 2018, arXiv:1710.03740,
+    section 3.1); Adam adds two moments. With everything else in two bytes and the moments in fp32 these are
+    2 + 2 + 12 = 16 bytes (Rajbhandari et al. 2020, arXiv:1910.02054, section 3.1). In fp32 the weight is its own
+    master: 4 + 4 + 8 for Adam. SGD has no momentum and keeps nothing more.
     """
-    master = 0 if precision is Precision.FP32 else FP32_BYTES
+    formats = precision.formats
     return ParameterBytes(
-        weight=precision.element_bytes,
-        gradient=precision.element_bytes,
-        optimizer=master + _MOMENTS[optimizer] * FP32_BYTES,
+        weight=formats.weights.bytes,
+        weight_copies=formats.weight_copies * formats.products.bytes,
+        gradient=formats.gradients.bytes,
+        optimizer=(formats.master.bytes if formats.master else 0) + _MOMENTS[optimizer] * formats.moments.bytes,
     )
 
 
 def optimizer_work(optimizer: OptimizerKind, precision: Precision, parameters: int) -> VectorWork:
     """Return the update of ``parameters`` parameters: one pass that reads gradient and state and writes the state.
 
-    The master weight (the weight itself in fp32) and the moments are read and written, the gradient is read, and below
-    fp32 the rounded weight is written. Raises ``ValueError`` for a negative count.
+    The master weight (the weight itself where it is its own master) and the moments are read and written, the gradient
+    is read, and the rounded weight and its copies are written. Raises ``ValueError`` for a negative count.
     """
     if parameters < 0:
         raise ValueError(f"parameters is {parameters}, must not be negative")
-    state = (1 + _MOMENTS[optimizer]) * FP32_BYTES
-    rounded = 0 if precision is Precision.FP32 else precision.element_bytes
+    formats, kept = precision.formats, parameter_bytes(optimizer, precision)
+    own_master = formats.master is None
+    state = kept.optimizer + (kept.weight if own_master else 0)
+    rounded = kept.weight_copies + (0 if own_master else kept.weight)
     return VectorWork(
         rows=parameters,
         row_length=1,
         operations_per_element=_OPERATIONS[optimizer],
-        read_bytes=parameters * (precision.element_bytes + state),
-        write_bytes=parameters * (state + rounded),
+        read_bytes=round(parameters * (kept.gradient + state)),
+        write_bytes=round(parameters * (state + rounded)),
     )

@@ -29,6 +29,9 @@ class ParameterBytes:
     """Bytes kept on a device for each of its parameters."""
 
     weight: float
+    """The weight that devices exchange where they share states."""
+    weight_copies: float = 0.0
+    """Copies of it in the format of matrix products, made on the device and never exchanged."""
     gradient: float
     optimizer: float
     """Master weight and optimizer moments."""
@@ -36,7 +39,7 @@ class ParameterBytes:
     @property
     def total(self) -> float:
         """Bytes per parameter altogether."""
-        return self.weight + self.gradient + self.optimizer
+        return self.weight + self.weight_copies + self.gradient + self.optimizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,7 +140,7 @@ def test_all_mistakes_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
         ("length: 32", "length: 1025", "3:20: workload.sequence_length", "learned positions for 1024 tokens"),
         ("optimizer: sgd", "optimizer: adm", "6:14: workload.optimizer", "did you mean 'adam'?"),
         ("batch: 16", "batch: 0", "4:17: workload.global_batch", "found 0; allowed: at least 1"),
-        ("precision: bf16", "precision: fp8", "5:14: workload.precision", "allowed: bf16, fp16, fp32"),
+        ("precision: bf16", "precision: int8", "5:14: workload.precision", "allowed: bf16, fp16, fp32"),
     ],
 )
 def test_mistakes_in_a_workload_file_are_shown_at_their_place(
