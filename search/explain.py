@@ -5,7 +5,6 @@ slowest stage's load. The slowest stage's load is split by what it waits for; wh
 slots cost is the pipeline bubble.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,50 +14,22 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import Pricer, StageMemory, stage_memory
+from archplace.search.attribution import COMPUTE_PARTS, EXCHANGE_PARTS, OperatorBar, attribute, bars_of
 from archplace.search.choices import WorkloadResult
 from archplace.search.placement.training import split_chain
-from archplace.search.schedule import Mode, ScheduleCache
+from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import LayerGraphs
-from archplace.workloads import LayerSharding, Operator, TrainingStep, Unit, Workload
+from archplace.workloads import Axis, LayerSharding, TrainingStep, Workload
 
 PARTS = (
-    "tensor compute",
-    "vector compute",
-    "on-chip memory",
-    "HBM",
-    "fill and drain",
-    "tensor-parallel communication",
+    *COMPUTE_PARTS,
+    EXCHANGE_PARTS[Axis.TENSOR],
     "pipeline transfers",
     "pipeline bubble",
     "gradient synchronisation",
     "optimizer step",
 )
 """What a step's seconds are split into, in the order in which a report stacks them."""
-
-_OF_FIELD = {
-    "array_s": "tensor compute",
-    "lanes_s": "vector compute",
-    "local_port_s": "on-chip memory",
-    "global_port_s": "on-chip memory",
-    "hbm_s": "HBM",
-}
-_NETWORK = "tensor-parallel communication"
-_NETWORK_UNIT = Unit.NETWORK.value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorBar:
-    """One operator of a schedule, for a Gantt chart."""
-
-    name: str
-    unit: str
-    """``tensor``, ``vector``, ``fused`` or ``network``."""
-    phase: str
-    start_s: float
-    duration_s: float
-    all_units: bool
-    bound_by: str
-    """Which of :data:`PARTS` its time is mostly spent on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +81,9 @@ def explain(
         step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
         layers = LayerGraphs.of(step)
         pricer = Pricer(architectures.take(rows), cluster)
-        bars = {key: _bars_of(layers, key, pricer, cache) for key in layers.graphs}
+        bars = {key: bars_of(layers.graphs[key], layers.operators[key], pricer, cache) for key in layers.graphs}
         for j, row in enumerate(rows.tolist()):
-            split = {key: _attribute(listed[j]) for key, listed in bars.items()}
+            split = {key: attribute(listed[j]) for key, listed in bars.items()}
             result, peak = results[row], float(peaks[row])
             found[row] = Explanation(
                 parts_s=_step_parts(result, split),
@@ -138,82 +109,6 @@ def peak_flops_per_s(architectures: Architectures, workload: Workload) -> FloatA
     elements = architectures.tensor_count * architectures.tensor_rows * architectures.tensor_cols
     peak: FloatArray = 2.0 * elements * rate * architectures.clock_hz
     return peak
-
-
-def _bars_of(
-    layers: LayerGraphs, key: tuple[str, str], pricer: Pricer, cache: ScheduleCache
-) -> list[tuple[OperatorBar, ...]]:
-    """Return one layer's schedule in one direction on every architecture of ``pricer``."""
-    graph, operators, archs = layers.graphs[key], layers.operators[key], pricer.architectures
-    prices = pricer.price(operators)
-    tensor_units, vector_units = archs.tensor_count.tolist(), archs.vector_count.tolist()
-    problems = [
-        graph.problem(
-            one_s=prices.one_s[row],
-            all_s=prices.all_s[row],
-            tensor_units=tensor_units[row],
-            vector_units=vector_units[row],
-        )
-        for row in range(len(archs))
-    ]
-    cache.solve_many(problems)
-    binding = [
-        (_binding(pricer, operator, one_unit=True), _binding(pricer, operator, one_unit=False))
-        for operator in operators
-    ]
-    columns = [(operator.name, operator.unit.value, operator.phase.value) for operator in operators]
-    found = []
-    for row, problem in enumerate(problems):
-        schedule = cache.solve(problem)
-        one_s, all_s = prices.one_s[row].tolist(), prices.all_s[row].tolist()
-        starts, modes = schedule.start_s.tolist(), schedule.mode.tolist()
-        bars = []
-        for i, (name, unit, phase) in enumerate(columns):
-            all_units = unit != _NETWORK_UNIT and modes[i] == Mode.ALL
-            bars.append(
-                OperatorBar(
-                    name=name,
-                    unit=unit,
-                    phase=phase,
-                    start_s=starts[i],
-                    duration_s=all_s[i] if all_units else one_s[i],
-                    all_units=all_units,
-                    bound_by=binding[i][all_units][row],
-                )
-            )
-        found.append(tuple(bars))
-    return found
-
-
-def _binding(pricer: Pricer, operator: Operator, *, one_unit: bool) -> list[str]:
-    """Return what an operator waits for on every architecture."""
-    count = len(pricer.architectures)
-    if operator.unit is Unit.NETWORK:
-        return [_NETWORK] * count
-    parts = pricer.parts(operator, one_unit=one_unit)
-    overlapped = np.array([np.broadcast_to(getattr(parts, name), count) for name in _OF_FIELD])
-    names = list(_OF_FIELD.values())
-    longest = overlapped.argmax(axis=0)
-    filling = np.broadcast_to(parts.fill_s + parts.first_load_s, count) > overlapped[longest, np.arange(count)]
-    return [
-        "fill and drain" if fills else names[i] for i, fills in zip(longest.tolist(), filling.tolist(), strict=True)
-    ]
-
-
-def _attribute(bars: tuple[OperatorBar, ...]) -> dict[str, float]:
-    """Split a schedule's makespan: each moment goes to the running compute operator that started first, or, where only
-    a collective runs, to communication."""
-    seconds = dict.fromkeys(PARTS, 0.0)
-    times = sorted({bar.start_s for bar in bars} | {bar.start_s + bar.duration_s for bar in bars})
-    for begin, end in itertools.pairwise(times):
-        middle = (begin + end) / 2
-        running = [bar for bar in bars if bar.start_s <= middle < bar.start_s + bar.duration_s]
-        compute = [bar for bar in running if bar.unit != "network"]
-        if compute:
-            seconds[min(compute, key=lambda bar: bar.start_s).bound_by] += end - begin
-        elif running:
-            seconds[_NETWORK] += end - begin
-    return seconds
 
 
 def _stage_layers(result: WorkloadResult) -> list[dict[str, int]]:

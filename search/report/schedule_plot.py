@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from plotly import graph_objects as go
 from plotly.subplots import make_subplots
 
-from archplace.search.explain import PARTS, Explanation, OperatorBar
+from archplace.search.attribution import OperatorBar
+from archplace.search.explain import PARTS, Explanation
 from archplace.search.report._format import seconds
 from archplace.search.report.colours import AXIS, LAYOUT, LEGEND, filled, plain
 

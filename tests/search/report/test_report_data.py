@@ -21,7 +21,8 @@ from report_helpers import (
 )
 
 from archplace.arch_configs.errors import StoreError
-from archplace.search.explain import PARTS, OperatorBar
+from archplace.search.attribution import OperatorBar
+from archplace.search.explain import PARTS
 from archplace.search.outcome import Fate, Reasons
 from archplace.search.report import Contents, difference
 from archplace.search.report._record import table_card
