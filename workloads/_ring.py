@@ -46,7 +46,7 @@ def ring_backward(graph: Graph, core: AttentionCore, gradients: tuple[str, ...])
     held = query = key = OUTSIDE
     for step in range(core.context):
         if step:
-            held = _send(graph, core, f"{core.prefix}keys.gradient.{step}", held)
+            held = _send(graph, core, f"{core.prefix}keys.saved.{step}", held)
         query = graph.fused_attention(
             f"{core.prefix}attention.gradient.{step}",
             attention,

@@ -31,6 +31,8 @@ class LayerSharding:
     """Norms, dropout and residuals are shared along the sequence by the tensor-parallel group (Korthikanti et al.
     2022, arXiv:2205.05198, section 4.2.2); needs ``tensor`` > 1."""
     context: int = 1
+    """Devices that share each sequence. Behind a causal mask a device's share is a piece from the front and its mirror
+    image from the back, so that all compute as many scores (Dubey et al. 2024, arXiv:2407.21783, section 3.3.2)."""
     context_kind: ContextKind = ContextKind.RING
     expert: int = 1
     expert_tensor: int = 1

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from workload_helpers import layer, models, operator, sharded_steps, workload_of
+from workload_helpers import layer, models, operator, sharded_jobs, sharded_steps, step_macs, workload_of
 
 from archplace.workloads import (
     CollectiveKind,
@@ -143,6 +143,22 @@ def test_phases_and_what_they_carry(step: TrainingStep) -> None:
     assert first.output_bytes == block.input_bytes == block.output_bytes == last.input_bytes
     share = step.sharding.context * (step.sharding.tensor if step.sharding.sequence else 1)
     assert block.input_bytes * share % (step.tokens * 2) == 0  # whole rows of two bytes
+
+
+@settings(max_examples=80, deadline=None)
+@given(job=sharded_jobs())
+def test_no_sharding_changes_what_is_computed_in_all(job: tuple[Workload, LayerSharding]) -> None:
+    workload, sharding = job
+    shared, alone = workload.step(sharding), workload.step(LayerSharding(microbatch=sharding.microbatch))
+    assert step_macs(shared) * sharding.stage_devices == step_macs(alone)
+    for (share, count), (whole, same_count) in zip(shared.layers, alone.layers, strict=True):
+        assert count == same_count
+        # Nothing gets lost; in blocks nothing is kept twice where norms and sums are shared too.
+        kept = share.stash_bytes * sharding.stage_devices
+        assert kept >= whole.stash_bytes
+        assert kept == whole.stash_bytes or sharding.tensor > 1
+        assert kept == whole.stash_bytes or not sharding.sequence or share.name != "block"
+        assert whole.parameters <= share.parameters * sharding.tensor <= whole.parameters * sharding.tensor
 
 
 @settings(max_examples=40, deadline=None)

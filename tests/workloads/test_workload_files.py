@@ -70,6 +70,14 @@ def test_everything_shipped_has_a_source(folder: str) -> None:
     assert all("\n  source: " in path.read_text(encoding="utf-8") for path in files)
 
 
+@pytest.mark.parametrize("precision", Precision)
+def test_settings_of_a_workload_file(tmp_path: Path, precision: Precision) -> None:
+    text = WORKLOAD.replace("MODEL", "gpt2-xl").replace("precision: bf16", f"precision: {precision}")
+    assert not load_workload(write(tmp_path, text)).fused_attention
+    workload = load_workload(write(tmp_path, f"{text}  fused_attention: true\n"))
+    assert (workload.precision, workload.fused_attention) == (precision, True)
+
+
 def test_what_a_model_file_leaves_out_follows(tmp_path: Path) -> None:
     model = load_model(write(tmp_path, MODEL))
     assert (model.n_kv_heads, model.head_dim, model.embedding_width) == (4, 16, 64)

@@ -102,8 +102,8 @@ def workload_of(model: Model, *, sequence_length: int, global_batch: int = 2, fu
 
 
 @st.composite
-def sharded_steps(draw: st.DrawFn) -> TrainingStep:
-    """A step of a small model under any sharding that this room knows, on 16 tokens for each part of a sequence."""
+def sharded_jobs(draw: st.DrawFn) -> tuple[Workload, LayerSharding]:
+    """A small model under any sharding of dense layers, on 16 tokens of a sequence for each context-parallel device."""
     tensor, context = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 3]))
     model = draw(models(width=tensor))
     if context > 1:
@@ -117,7 +117,12 @@ def sharded_steps(draw: st.DrawFn) -> TrainingStep:
         context_kind=draw(st.sampled_from(ContextKind)) if fused else ContextKind.ALL_GATHER,
         overlap_pieces=draw(st.sampled_from([1, 2])) if tensor > 1 else 1,
     )
-    return workload_of(model, sequence_length=16 * context, fused=fused).step(sharding)
+    return workload_of(model, sequence_length=16 * context, fused=fused), sharding
+
+
+def sharded_steps() -> st.SearchStrategy[TrainingStep]:
+    """The steps of such jobs."""
+    return sharded_jobs().map(lambda job: job[0].step(job[1]))
 
 
 def layer(step: TrainingStep, name: str) -> Layer:
