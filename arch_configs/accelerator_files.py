@@ -1,4 +1,4 @@
-"""Accelerators from YAML files: the built-in ones by name, the user's by path."""
+"""Accelerators from YAML files: the built-in ones by name, the user's by path, or in place in another file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 from archplace.arch_configs._builtin import builtin_names, locate
 from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
 from archplace.arch_configs._suggest import unknown_name
-from archplace.arch_configs._yaml import KeyPath
+from archplace.arch_configs._yaml import Document, KeyPath
 from archplace.arch_configs.accelerator import Accelerator, GlobalBuffer, Hbm, TensorUnits, VectorUnits
 from archplace.arch_configs.files import FileModel, parse_document, read_lenient
 from archplace.arch_configs.technology import technology_names
@@ -46,7 +46,9 @@ class _Hbm(Sourced):
     separate_ports: bool = False
 
 
-class _Accelerator(Sourced):
+class AcceleratorFields(Sourced):
+    """An accelerator as a file gives it; the meanings are those of :class:`Accelerator`."""
+
     name: Annotated[str, Field(min_length=1)]
     description: str = ""
     clock: Hertz
@@ -67,16 +69,12 @@ class _Accelerator(Sourced):
 
 
 class _AcceleratorFile(FileModel):
-    accelerator: _Accelerator
+    accelerator: AcceleratorFields
 
 
-_SECTIONS: list[KeyPath] = [
-    ("accelerator",),
-    ("accelerator", "tensor_units"),
-    ("accelerator", "vector_units"),
-    ("accelerator", "global_buffer"),
-    ("accelerator", "hbm"),
-]
+def accelerator_sections(key_path: KeyPath) -> list[KeyPath]:
+    """Return the sections whose numbers need sources, of the accelerator that stands at ``key_path`` of a file."""
+    return [key_path, *((*key_path, part) for part in ("tensor_units", "vector_units", "global_buffer", "hbm"))]
 
 
 def accelerator_names() -> tuple[str, ...]:
@@ -89,12 +87,17 @@ def load_accelerator(name_or_path: str | Path) -> Accelerator:
 
     Raises :class:`ConfigError` with all problems of the file, or with a suggestion for an unknown name.
     """
-    document = check_sources(read_lenient(locate(name_or_path, "accelerators", "accelerator")), _SECTIONS)
-    file = parse_document(document, _AcceleratorFile).accelerator
-    tensor, vector = file.tensor_units, file.vector_units
+    sections = accelerator_sections(("accelerator",))
+    document = check_sources(read_lenient(locate(name_or_path, "accelerators", "accelerator")), sections)
+    return build_accelerator(parse_document(document, _AcceleratorFile).accelerator, document, ("accelerator",))
+
+
+def build_accelerator(fields: AcceleratorFields, document: Document, key_path: KeyPath) -> Accelerator:
+    """Return the accelerator that stands at ``key_path`` of ``document``, whose sources have been checked."""
+    tensor, vector = fields.tensor_units, fields.vector_units
     return Accelerator(
-        name=file.name,
-        clock_hz=file.clock,
+        name=fields.name,
+        clock_hz=fields.clock,
         tensor_units=TensorUnits(
             count=tensor.count,
             rows=tensor.rows,
@@ -105,16 +108,16 @@ def load_accelerator(name_or_path: str | Path) -> Accelerator:
         ),
         vector_units=VectorUnits(count=vector.count, lanes=vector.lanes, local_buffer_bytes=vector.local_buffer),
         global_buffer=GlobalBuffer(
-            capacity_bytes=file.global_buffer.capacity, bandwidth_bytes_per_s=file.global_buffer.bandwidth
+            capacity_bytes=fields.global_buffer.capacity, bandwidth_bytes_per_s=fields.global_buffer.bandwidth
         ),
         hbm=Hbm(
-            capacity_bytes=file.hbm.capacity,
-            bandwidth_bytes_per_s=file.hbm.bandwidth,
-            stacks=file.hbm.stacks,
-            separate_ports=file.hbm.separate_ports,
+            capacity_bytes=fields.hbm.capacity,
+            bandwidth_bytes_per_s=fields.hbm.bandwidth,
+            stacks=fields.hbm.stacks,
+            separate_ports=fields.hbm.separate_ports,
         ),
-        die_area_mm2=file.die_area,
-        thermal_design_power_w=file.thermal_design_power,
-        technology=file.technology,
-        sources=collect_sources(document, _SECTIONS),
+        die_area_mm2=fields.die_area,
+        thermal_design_power_w=fields.thermal_design_power,
+        technology=fields.technology,
+        sources=collect_sources(document, accelerator_sections(key_path)),
     )
