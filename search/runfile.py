@@ -23,6 +23,7 @@ from archplace.arch_configs.technology import Technology
 from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres, Watts
 from archplace.search.choices import Choices
 from archplace.search.objectives import Objective, Objectives
+from archplace.search.run_names import check_capacity, check_distinct, placed, resolve, unknown_names
 from archplace.workloads import Workload, load_workload
 
 T = TypeVar("T")
@@ -36,6 +37,14 @@ EFFORT_TOLERANCES: dict[Effort, tuple[float, ...]] = {"normal": (0.0,), "quick":
 
 Degree = Annotated[int, Field(ge=1, le=2**20)]
 
+_LOADERS: dict[str, Callable[[str], object]] = {
+    "workload": load_workload,
+    "space": load_space,
+    "cluster": load_cluster,
+    "baseline": load_accelerator,
+}
+"""What a key of the run file names."""
+
 
 class _Placement(FileModel):
     tensor_parallel: tuple[Degree, ...] = Field(default=(1, 2, 4, 8), min_length=1)
@@ -46,18 +55,14 @@ class _Placement(FileModel):
     @field_validator("tensor_parallel", "microbatch", "hbm", "recompute")
     @classmethod
     def _distinct(cls, value: tuple[object, ...] | None) -> tuple[object, ...] | None:
-        if value is not None and len(set(value)) < len(value):
-            raise ValueError(f"found {list(value)}; each choice may stand once: remove the repetition")
+        check_distinct(value)
         return value
 
     @field_validator("hbm")
     @classmethod
     def _plausible(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
         for capacity in value or ():
-            if capacity < 2**20:
-                raise ValueError(
-                    f"found {capacity:g} bytes; did you mean '{capacity:g} GB'? Numbers without unit are bytes"
-                )
+            check_capacity(capacity)
         return value
 
 
@@ -164,16 +169,16 @@ def load_run(path: Path | str) -> Run:
         run = parse_document(document, _RunFile).run
     except ConfigError as error:
         # What the file names is looked up all the same: the user hears of everything at once.
-        raise ConfigError([*error.problems, *_unknown_names(document, folder)]) from None
+        raise ConfigError([*error.problems, *unknown_names(document, folder, _LOADERS)]) from None
     problems: list[Problem] = []
     if (run.workload is None) == (run.workloads is None):
         problems.append(document.problem(("run",), "found both or neither of 'workload' and 'workloads'; give one"))
 
     def attempt(load: Callable[[str], T], name: str, key: KeyPath) -> T | None:
         try:
-            return load(_resolve(folder, name))
+            return load(resolve(folder, name))
         except ConfigError as error:
-            problems.extend(_placed(document, key, problem) for problem in error.problems)
+            problems.extend(placed(document, key, problem) for problem in error.problems)
             return None
 
     names: list[tuple[str, KeyPath]] = []
@@ -256,40 +261,6 @@ def _lacking(document: Document, run: _Run, technology: Technology) -> list[Prob
                 document.problem(key, "found 'worst_case' with a single workload; it needs several: remove it")
             )
     return found
-
-
-def _resolve(folder: Path, name: str) -> str:
-    """Take a name that looks like a file relative to the run file's folder."""
-    return str(folder / name) if name.endswith((".yaml", ".yml")) or "/" in name else name
-
-
-def _unknown_names(document: Document, folder: Path) -> list[Problem]:
-    """Return the problems of what a run file names, as far as its shape lets one see names."""
-    run = document.data.get("run") if isinstance(document.data, dict) else None
-    if not isinstance(run, dict):
-        return []
-    loaders: dict[str, Callable[[str], object]] = {
-        "workload": load_workload,
-        "space": load_space,
-        "cluster": load_cluster,
-        "baseline": load_accelerator,
-    }
-    found: list[Problem] = []
-    for key, load in loaders.items():
-        name = run.get(key)
-        if isinstance(name, str):
-            try:
-                load(_resolve(folder, name))
-            except ConfigError as error:
-                found += [_placed(document, ("run", key), problem) for problem in error.problems]
-    return found
-
-
-def _placed(document: Document, key: KeyPath, problem: Problem) -> Problem:
-    """Give a problem that has no line of its own the place of the value that named what was not found."""
-    if ":" in problem.place:
-        return problem
-    return document.problem(key, f"{problem.place}: {problem.message}" if problem.place else problem.message)
 
 
 def _hash(thing: object) -> str:
