@@ -41,7 +41,8 @@ def unknown_names(document: Document, folder: Path, loaders: Mapping[str, Callab
 def check_distinct(value: tuple[object, ...] | None) -> None:
     """Raise ``ValueError`` for a list in which a choice stands twice."""
     if value is not None and len(set(value)) < len(value):
-        raise ValueError(f"found [{', '.join(map(str, value))}]; each choice may stand once: remove the repetition")
+        found = ", ".join(map(str, value))
+        raise ValueError(f"found [{found}]; each choice may stand once: remove the repetition")
 
 
 def check_capacity(capacity_bytes: float) -> None:
