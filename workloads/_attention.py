@@ -85,6 +85,7 @@ def attention_core(shard: Shard) -> AttentionCore:
         context=shard.sharding.context,
         keeps_context=shard.cast_bytes is None,
         context_kind=shard.sharding.context_kind,
+        position_bias_bytes=shard.position_bias_bytes,
     )
 
 

@@ -9,10 +9,12 @@ pieces, one from the front and its mirror image from the back, so that all membe
 sums are scattered; or they travel round a ring (Liu, Zaharia and Abbeel 2023, arXiv:2310.01889): :mod:`_ring`.
 """
 
+from dataclasses import replace
+
 from archplace.workloads import _fused_attention, _ring, _vector
 from archplace.workloads._attention_sizes import AttentionCore
 from archplace.workloads._graph import OUTSIDE, Graph
-from archplace.workloads.operators import Axis, CollectiveKind, Gemm, VectorWork
+from archplace.workloads.operators import Axis, CollectiveKind, Gemm, Phase, VectorWork
 from archplace.workloads.precision import MASK_BYTES
 
 
@@ -43,9 +45,12 @@ def core_forward(
         f"{core.prefix}scores", Gemm(batch=batch, m=rows, n=core.keys, k=core.head_dim), *query, *key
     )
     probability_bytes = batch * rows * core.keys * (2 * e + MASK_BYTES if core.dropout else e)
+    softmax = _vector.softmax(batch * rows, core.keys, e, dropout=core.dropout)
+    # adding a position bias takes the operation that hides a position otherwise
+    softmax = replace(softmax, read_bytes=softmax.read_bytes + core.position_bias_bytes)
     probabilities = graph.vector(
         f"{core.prefix}softmax",
-        _vector.softmax(batch * rows, core.keys, e, dropout=core.dropout),
+        softmax,
         scores,
         stash_bytes=probability_bytes,
     )
@@ -137,6 +142,16 @@ def _products_backward(
     )
     softmax = _vector.softmax_gradient(batch * rows, keys, e, dropout=core.dropout)
     scores = graph.vector(f"{core.prefix}softmax.gradient", softmax, probabilities)
+    if core.position_bias_bytes:
+        score_bytes = batch * rows * keys * e
+        work = VectorWork(
+            rows=batch * rows,
+            row_length=keys,
+            operations_per_element=1,
+            read_bytes=score_bytes + core.position_bias_bytes,
+            write_bytes=core.position_bias_bytes,
+        )
+        graph.vector(f"{core.prefix}position_bias.gradient", work, scores, phase=Phase.WEIGHT_GRADIENT)
     query = graph.product(
         f"{core.prefix}scores.query_gradient",
         Gemm(batch=batch, m=rows, n=core.head_dim, k=keys),

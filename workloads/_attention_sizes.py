@@ -32,6 +32,8 @@ class AttentionCore:
     keeps_context: bool = True
     """The projection behind keeps the context as it is; otherwise it keeps what it casts of it, and only the gradients
     of fused attention need the context."""
+    position_bias_bytes: int = 0
+    """Bytes of the biases of pairs of positions, which are added to the scores; 0 where there are none."""
     prefix: str = ""
     """Stands before the operators' names, where a block has more than one attention."""
 

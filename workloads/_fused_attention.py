@@ -39,32 +39,38 @@ def backward(core: AttentionCore, keys: int) -> FusedAttention:
 def forward_work(core: AttentionCore, keys: int, *, accumulates: bool = False) -> VectorWork:
     """The forward lane work; where it ``accumulates``, context and statistics are read before they are written."""
     results = core.context_bytes + core.statistics_bytes
+    operands = _query_bytes(core) + _key_bytes(core, keys) + _bias_bytes(core, keys)
     return _vector.online_softmax(
         core.batch * core.rows,
         _met(core, keys),
         dropout=core.dropout,
-        read_bytes=_query_bytes(core) + _key_bytes(core, keys) + (results if accumulates else 0),
+        read_bytes=operands + (results if accumulates else 0),
         write_bytes=results,
     )
 
 
 def backward_work(core: AttentionCore, keys: int, *, accumulates: bool = False) -> VectorWork:
     """The lane work of the gradients; where it ``accumulates``, the queries' gradient is read before it is written."""
-    query, key = _query_bytes(core), _key_bytes(core, keys)
+    query, key, bias = _query_bytes(core), _key_bytes(core, keys), _bias_bytes(core, keys)
     context = 2 * core.context_bytes + core.statistics_bytes  # and its gradient
     return _vector.online_softmax_gradient(
         core.batch * core.rows,
         _met(core, keys),
         core.value_dim,
         dropout=core.dropout,
-        read_bytes=query + key + context + (query if accumulates else 0),
-        write_bytes=query + key,
+        read_bytes=query + key + bias + context + (query if accumulates else 0),
+        write_bytes=query + key + bias,
     )
 
 
 def _met(core: AttentionCore, keys: int) -> int:
     """Keys whose scores a row computes on average: behind a causal mask half, rounded up."""
     return -(-keys // 2) if core.causal else keys
+
+
+def _bias_bytes(core: AttentionCore, keys: int) -> int:
+    """Bytes of the position biases of these keys; their gradient is as large."""
+    return core.position_bias_bytes * keys // core.keys
 
 
 def _query_bytes(core: AttentionCore) -> int:

@@ -1,18 +1,17 @@
 """The operator graphs of what follows the last block, on one tensor-parallel device: final norm, projection, loss.
 
-The projection onto the vocabulary is cut by rows of the vocabulary, and the logits stay where they are: softmax and
-loss exchange three fp32 scalars per token, the maximum, the target's logit and the sum of exponentials (Shoeybi et al.
-2019, arXiv:1909.08053, section 3). What the loss keeps is the fp32 softmax (Korthikanti et al. 2022, arXiv:2205.05198,
-section 4.3). A dense layer before the projection is cut by columns and gathered; an encoder's pooler by columns and the
-two-way classifier behind it by rows. With sequence parallelism the final norm sees a device's share of the tokens, and
-what follows it all of them, gathered.
+The projection onto the vocabulary is cut by rows of the vocabulary, and the logits stay where they are: :mod:`_loss`.
+Modules for further tokens share the projection; each has a final norm and a loss of its own. A dense layer before the
+projection is cut by columns and gathered; an encoder's pooler by columns and the two-way classifier behind it by rows.
+With sequence parallelism the final norm sees a device's share of the tokens, and what follows it all of them, gathered.
 """
 
 from archplace.workloads import _vector
 from archplace.workloads._graph import OUTSIDE, Graph
+from archplace.workloads._loss import loss_forward
 from archplace.workloads._shard import Shard
 from archplace.workloads.model import ModelKind
-from archplace.workloads.operators import CollectiveKind, Gemm, Phase, VectorWork
+from archplace.workloads.operators import CollectiveKind, Gemm, Phase
 from archplace.workloads.precision import FP32_BYTES
 
 CLASSES = 2
@@ -21,20 +20,40 @@ CLASSES = 2
 
 def head_forward(shard: Shard) -> Graph:
     """The operators from the last block's output to the loss, each after its inputs."""
-    model, e = shard.model, shard.element_bytes
-    tokens, d, width, rows = shard.tokens, model.d_model, model.embedding_width, shard.vocabulary_rows
     graph = Graph(shard, Phase.FORWARD)
+    for module in range(1 + shard.model.multi_token_prediction):
+        _predict(graph, shard, module)
+    return graph
+
+
+def head_backward(shard: Shard) -> Graph:
+    """The operators from the loss to the gradient of the last block's output, which the last one gives."""
+    graph = Graph(shard, Phase.DATA_GRADIENT)
+    for module in range(1 + shard.model.multi_token_prediction):
+        _predict_gradients(graph, shard, module)
+    return graph
+
+
+def _prefix(module: int) -> str:
+    """Stands before the names of a module's operators; module 0 predicts the next token."""
+    return f"prediction_{module}_" if module else ""
+
+
+def _predict(graph: Graph, shard: Shard, module: int) -> None:
+    """One module's predictions and their loss."""
+    model, e, prefix = shard.model, shard.element_bytes, _prefix(module)
+    tokens, d, width, rows = shard.tokens, model.d_model, model.embedding_width, shard.vocabulary_rows
     hidden = OUTSIDE
     unkept_input_bytes = shard.boundary_bytes  # the first reader of the last block's output keeps it
     if model.final_norm:
         hidden = graph.vector(
-            "final_norm",
+            f"{prefix}final_norm",
             _vector.norm(model.norm, shard.row_tokens, d, e),
             parameters=model.norm_parameters,
             stash_bytes=2 * shard.boundary_bytes,
         )
         unkept_input_bytes = 0
-    hidden = graph.gather_rows("head_input.", shard.hidden_bytes, hidden)
+    hidden = graph.gather_rows(f"{prefix}head_input.", shard.hidden_bytes, hidden)
     if model.next_sentence:
         _classifier_forward(graph, shard, hidden)
     if model.kind is ModelKind.ENCODER:
@@ -51,32 +70,30 @@ def head_forward(shard: Shard) -> Graph:
         unkept_input_bytes = 0
         hidden = graph.collective("project_out.all_gather", tokens * width * e, columns, kind=CollectiveKind.ALL_GATHER)
     logits = graph.product(
-        "logits",
+        f"{prefix}logits",
         Gemm(m=tokens, n=rows, k=width),
         hidden,
-        parameters=(width + (1 if model.head_bias else 0)) * rows,
+        parameters=0 if module else (width + (1 if model.head_bias else 0)) * rows,
         stash_bytes=unkept_input_bytes,
     )
-    _loss_forward(graph, shard, logits)
-    return graph
+    loss_forward(graph, shard, logits, tokens=tokens, answers=rows, prefix=prefix)
 
 
-def head_backward(shard: Shard) -> Graph:
-    """The operators from the loss to the gradient of the last block's output, which the last one gives."""
-    model, e = shard.model, shard.element_bytes
+def _predict_gradients(graph: Graph, shard: Shard, module: int) -> None:
+    """The gradients of one module's predictions."""
+    model, e, prefix = shard.model, shard.element_bytes, _prefix(module)
     tokens, d, width, rows = shard.tokens, model.d_model, model.embedding_width, shard.vocabulary_rows
-    graph = Graph(shard, Phase.DATA_GRADIENT)
-    gradient = graph.vector("loss.gradient", _vector.cross_entropy_gradient(tokens, rows, e))
-    saved = graph.gather_rows("head_input.saved_", shard.hidden_bytes, OUTSIDE, phase=Phase.WEIGHT_GRADIENT)
+    gradient = graph.vector(f"{prefix}loss.gradient", _vector.cross_entropy_gradient(tokens, rows, e))
+    saved = graph.gather_rows(f"{prefix}head_input.saved_", shard.hidden_bytes, OUTSIDE, phase=Phase.WEIGHT_GRADIENT)
     encoder = model.kind is ModelKind.ENCODER
     inner = model.projects_embedding or encoder  # the logits' input is not the head's
     gradient = graph.linear_gradients(
-        "logits", gradient, k=width, n=rows, rows=tokens, saved=OUTSIDE if inner else saved
+        f"{prefix}logits", gradient, k=width, n=rows, rows=tokens, saved=OUTSIDE if inner else saved
     )
     if inner:
-        gradient = graph.collective("logits.gradient_all_reduce", tokens * width * e, gradient)
+        gradient = graph.collective(f"{prefix}logits.gradient_all_reduce", tokens * width * e, gradient)
     else:
-        gradient = graph.reduce_rows("logits.gradient_", shard.hidden_bytes, gradient)
+        gradient = graph.reduce_rows(f"{prefix}logits.gradient_", shard.hidden_bytes, gradient)
     if model.projects_embedding:
         columns = width // shard.tensor_parallel
         gradient = graph.linear_gradients(
@@ -89,46 +106,8 @@ def head_backward(shard: Shard) -> Graph:
     if encoder:
         gradient = _dense_gradient(graph, shard, gradient, saved)
     if model.final_norm:
-        graph.vector("final_norm.gradient", _vector.norm_gradient(model.norm, shard.row_tokens, d, e), gradient)
-    return graph
-
-
-def _loss_forward(graph: Graph, shard: Shard, logits: str) -> None:
-    tokens, rows, e = shard.tokens, shard.vocabulary_rows, shard.element_bytes
-    kept = tokens * rows * FP32_BYTES
-    if shard.tensor_parallel == 1:
-        graph.vector("loss", _vector.cross_entropy(tokens, rows, e), logits, stash_bytes=kept)
-        return
-    scalars = tokens * FP32_BYTES
-    maximum = VectorWork(
-        rows=tokens,
-        row_length=rows,
-        operations_per_element=1,
-        reductions=1,
-        read_bytes=tokens * rows * e,
-        write_bytes=scalars,
-    )
-    exponentials = VectorWork(
-        rows=tokens,
-        row_length=rows,
-        operations_per_element=_vector.EXPONENTIAL + 1,
-        reductions=1,
-        read_bytes=tokens * rows * e + scalars,
-        write_bytes=kept + 2 * scalars,
-    )
-    softmax = VectorWork(
-        rows=tokens,
-        row_length=rows,
-        operations_per_element=1,
-        read_bytes=kept + 2 * scalars,
-        write_bytes=kept,
-    )
-    largest = graph.vector("loss_maximum", maximum, logits)
-    largest = graph.collective("loss_maximum.all_reduce", scalars, largest)
-    parts = graph.vector("loss_exponentials", exponentials, largest)
-    target = graph.collective("loss_target.all_reduce", scalars, parts)
-    total = graph.collective("loss_exponentials.all_reduce", scalars, parts)
-    graph.vector("loss_softmax", softmax, target, total, stash_bytes=kept)
+        work = _vector.norm_gradient(model.norm, shard.row_tokens, d, e)
+        graph.vector(f"{prefix}final_norm.gradient", work, gradient)
 
 
 def _transform_forward(graph: Graph, shard: Shard, source: str, input_stash_bytes: int) -> str:

@@ -1,6 +1,6 @@
 """One device's share of a model: the sizes that its operators have."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archplace.workloads._expert_refusals import experts_refusal
 from archplace.workloads.layer_sharding import ContextKind, LayerSharding
@@ -22,10 +22,19 @@ class Shard:
     precision: Precision
     fused_attention: bool = False
     """The scores of attention stay on chip."""
+    target_length: int | None = None
+    """Tokens of the whole sequence that the decoder of an encoder–decoder sees; ``sequence_length`` are the encoder's.
+    ``None`` for other models."""
+    decodes: bool = False
+    """The sequence is that of a decoder behind an encoder."""
 
     def refusal(self) -> str | None:
         """Why the model cannot be cut this way, with the numbers, or None."""
-        return self._wrong_degree() or self._unshared_tokens() or self._uncut_matrices()
+        refusal = self._wrong_degree() or self._unshared_tokens() or self._uncut_matrices()
+        if refusal is None and self.target_length is not None:
+            refusal = self.target._unshared_tokens()
+            return None if refusal is None else f"decoder: {refusal}"
+        return refusal
 
     def _wrong_degree(self) -> str | None:
         """A degree that no model has."""
@@ -70,6 +79,12 @@ class Shard:
                     f"context parallel width {c}: the next-sentence classifier of {self.model.name} reads the first "
                     f"token of a sequence, which 1 of {c} devices holds"
                 )
+        if self.model.patches is not None and (c > 1 or sharding.sequence):
+            what = f"context parallel width {c}" if c > 1 else "sequence parallelism"
+            return (
+                f"{what} does not share the {self.sequence_length} tokens of an image in {self.model.name}: its class "
+                "token is read on every device"
+            )
         if self.sharding.sequence and self.local_length % t:
             return (
                 f"sequence parallelism at tensor parallel width {t} does not divide the {self.local_length} tokens of "
@@ -92,8 +107,10 @@ class Shard:
         needed.append(("rows of the padded vocabulary", model.padded_vocabulary))
         if model.experts is not None and model.experts.shared_width:
             needed.append(("columns of the shared experts", model.experts.shared_width))
-        if model.projects_embedding or model.kind is ModelKind.ENCODER:
+        merges = model.multi_token_prediction > 0 or model.patches is not None
+        if model.projects_embedding or model.kind is ModelKind.ENCODER or merges:
             needed.append(("columns of d_model", model.d_model))
+        needed.append(("classes", model.classes))
         if model.projects_embedding:
             needed.append(("columns of the embedding", model.embedding_width))
         misfits = [f"{count} {what}" for what, count in needed if count % t]
@@ -104,7 +121,21 @@ class Shard:
     @property
     def causal(self) -> bool:
         """Whether a token sees those before it only."""
-        return self.model.kind is ModelKind.DECODER
+        return self.decodes or self.model.kind is ModelKind.DECODER
+
+    @property
+    def target(self) -> "Shard":
+        """The share of what the decoder of an encoder–decoder sees."""
+        assert self.target_length is not None
+        return replace(self, sequence_length=self.target_length, target_length=None, decodes=True)
+
+    @property
+    def position_bias_bytes(self) -> int:
+        """Bytes of the biases of all pairs of positions, of the heads and queries on this device."""
+        if not self.model.relative_buckets:
+            return 0
+        heads = self.model.n_heads // self.tensor_parallel
+        return heads * self.local_length * self.sequence_length * self.element_bytes
 
     @property
     def tensor_parallel(self) -> int:

@@ -67,7 +67,11 @@ class Layer:
     """Bytes of the activation that enters the layer: what is kept of it under full recomputation, and what crosses
     a stage boundary before it. 0 for the first layer."""
     output_bytes: int
-    """Bytes of the activation that leaves the layer. 0 for the last."""
+    """Bytes of the activation that leaves the layer. 0 for the last; where layers differ, what crosses a boundary is
+    what enters the next."""
+    carried_bytes: int = 0
+    """Bytes among ``input_bytes`` that leave unchanged, as an encoder's output does from a decoder's blocks: a stage
+    keeps them once for all its layers, and neither ``stash_bytes`` counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

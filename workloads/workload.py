@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from archplace.workloads._shard import Shard
 from archplace.workloads.graphs import build_layers
 from archplace.workloads.layer_sharding import LayerSharding
-from archplace.workloads.model import Model, Positions
+from archplace.workloads.model import Model, ModelKind, Positions
 from archplace.workloads.operators import VectorWork
 from archplace.workloads.optimizer import optimizer_work, parameter_bytes
 from archplace.workloads.precision import Precision
@@ -22,7 +22,7 @@ class Workload:
     name: str
     model: Model
     sequence_length: int
-    """Tokens per sequence."""
+    """Tokens per sequence; of an encoder–decoder those of the encoder."""
     global_batch: int
     """Sequences per optimizer step, over all devices."""
     precision: Precision
@@ -30,6 +30,9 @@ class Workload:
     fused_attention: bool = False
     """The scores of attention never leave the chip (Dao et al. 2022, arXiv:2205.14135), and half of those behind a
     causal mask are not computed. Model FLOPs count all positions whether they are computed or not."""
+    target_length: int | None = None
+    """Tokens per target sequence of an encoder–decoder; ``None`` for other models, and there for as many as the
+    encoder's."""
 
     def __post_init__(self) -> None:
         problems = []
@@ -44,18 +47,38 @@ class Workload:
                 f"sequence_length is {self.sequence_length}, but {model.name} has learned positions for "
                 f"{model.max_positions} tokens: shorten the sequence, or write a model file with more max_positions"
             )
+        if model.patches is not None and self.sequence_length != model.patches.tokens:
+            problems.append(
+                f"sequence_length is {self.sequence_length}, but an image of {model.name} has {model.patches.count} "
+                f"patches and a class token: set it to {model.patches.tokens}"
+            )
+        problems += self._target_problems()
         if problems:
             raise ValueError("; ".join(problems))
 
+    def _target_problems(self) -> list[str]:
+        model, length = self.model, self.target_length
+        if length is None:
+            return []
+        if model.kind is not ModelKind.ENCODER_DECODER:
+            return [f"target_length is {length}, but {model.name} has no decoder behind an encoder: leave it out"]
+        if length < 1:
+            return [f"target_length is {length}, must be at least 1"]
+        if model.positions is Positions.LEARNED and length > model.max_positions:
+            return [
+                f"target_length is {length}, but {model.name} has learned positions for {model.max_positions} tokens"
+            ]
+        return []
+
     @property
     def tokens_per_step(self) -> int:
-        """Tokens per optimizer step, over all devices."""
+        """Tokens per optimizer step, over all devices; of an encoder–decoder those of the encoder."""
         return self.sequence_length * self.global_batch
 
     @property
     def flops_per_step(self) -> float:
         """Model FLOPs per optimizer step, without recomputation, over all devices."""
-        return self.model.flops_per_token(self.sequence_length) * self.tokens_per_step
+        return self._flops_per_token * self.tokens_per_step
 
     @property
     def parameter_bytes(self) -> ParameterBytes:
@@ -91,8 +114,12 @@ class Workload:
             layers=build_layers(self._shard(sharding)),
             parameter_bytes=self.parameter_bytes,
             optimizer=self.optimizer,
-            flops_per_token=self.model.flops_per_token(self.sequence_length),
+            flops_per_token=self._flops_per_token,
         )
+
+    @property
+    def _flops_per_token(self) -> float:
+        return self.model.flops_per_token(self.sequence_length, self.target_length)
 
     def _shard(self, sharding: LayerSharding) -> Shard:
         return Shard(
@@ -101,4 +128,12 @@ class Workload:
             sequence_length=self.sequence_length,
             precision=self.precision,
             fused_attention=self.fused_attention,
+            target_length=self._decoder_length,
         )
+
+    @property
+    def _decoder_length(self) -> int | None:
+        """Tokens that the decoder of an encoder–decoder sees."""
+        if self.model.kind is not ModelKind.ENCODER_DECODER:
+            return None
+        return self.sequence_length if self.target_length is None else self.target_length

@@ -49,6 +49,7 @@ class WorkloadFields(FileModel):
     precision: Precision
     optimizer: OptimizerKind
     fused_attention: bool = False
+    target_length: Count | None = None
 
 
 class WorkloadFile(FileModel):
@@ -94,10 +95,12 @@ def build_workload(fields: WorkloadFields, *, document: Document, key_path: KeyP
             precision=fields.precision,
             optimizer=fields.optimizer,
             fused_attention=fields.fused_attention,
+            target_length=fields.target_length,
         )
     except ValueError as error:
-        # The schema has checked each value by itself; what is left is the sequence against the model's positions.
-        raise ConfigError([document.problem((*key_path, "sequence_length"), str(error))]) from None
+        # The schema has checked each value by itself; what is left are the sequences against the model.
+        key = "target_length" if str(error).startswith("target_length") else "sequence_length"
+        raise ConfigError([document.problem((*key_path, key), str(error))]) from None
 
 
 def _resolve_model(model: str | ModelFields, *, document: Document, key_path: KeyPath, folder: Path) -> Model:

@@ -21,6 +21,7 @@ from archplace.workloads import (
     Unit,
     Workload,
     load_model,
+    load_workload,
     model_names,
 )
 
@@ -108,7 +109,7 @@ def test_data_gradients_wait_for_no_weight_gradient(step: TrainingStep) -> None:
 @pytest.mark.parametrize("sequence", [False, True])
 def test_data_gradients_of_every_model_of_the_zoo_are_closed_under_inputs(name: str, sequence: bool) -> None:
     # What zero-bubble schedules need (Qi et al. 2023, arXiv:2401.10241): input gradients first, weight gradients later.
-    workload = workload_of(load_model(name), sequence_length=128)
+    workload = load_workload(name)
     sharding = LayerSharding(tensor=2, microbatch=1, sequence=sequence)
     if workload.refusal(sharding) is not None:
         sharding = LayerSharding(microbatch=1)

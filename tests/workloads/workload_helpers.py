@@ -38,7 +38,7 @@ ZOO = (
     "opt-350m",
 )
 
-TODAY = ("mixtral-8x22b", "mixtral-8x7b")
+TODAY = ("deepseek-v3", "mixtral-8x22b", "mixtral-8x7b", "t5-11b", "vit-huge")
 """Models with more than one kind of part or block, and what each device executes of them."""
 
 CUTS = [(name, width) for name in ZOO for width in (1, 2, 4, 8) if width == 1 or name != "gpt2-xl"]
