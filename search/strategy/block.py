@@ -42,6 +42,7 @@ from archplace.search.pipeline import (
 from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray, IntArray
 from archplace.search.strategy.exchanges import ExchangeSeconds, exchange_seconds
 from archplace.search.strategy.layers import Pass
+from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
 from archplace.search.strategy.strategy import EQUAL_PARTS, Overlap, Strategy
 from archplace.workloads import Axis, Recompute, TrainingStep
 
@@ -256,13 +257,13 @@ class StrategyBlock:
             microbatches = self._microbatches[self.entry[rows]]
             terms = coefficients(schedule, self.stages[rows], virtual, microbatches)
             each = coefficients(schedule, self.stages[rows, None, None], virtual, microbatches[:, None, None])
-            pace[rows], load_s[rows] = _paced(each, passes)
+            pace[rows], load_s[rows] = paced(each, passes)
             fill_s[rows] = each.fill_s(passes.forward_s, passes.inputs_s, passes.weights_s)
             constant_s[rows] = self._transfers_s(terms, passes, np.where(wait[rows], 0.0, transfer_s[rows]))
         reduction, gathering = self._exchanges.reduction_s[pair], self._exchanges.gathering_s[pair]
-        hidden = (
-            _hidden(reduction, self._seconds[Pass.BACKWARD], hide),
-            _hidden(gathering, self._seconds[Pass.FORWARD], hide),
+        hidden_ones = (
+            hidden(reduction, self._seconds[Pass.BACKWARD], hide),
+            hidden(gathering, self._seconds[Pass.FORWARD], hide),
         )
         return ChainTimes(
             counts=self.counts,
@@ -273,12 +274,12 @@ class StrategyBlock:
             pace=pace,
             constant_s=constant_s,
             tail_s=self._updates_s() + np.where(hide[:, None], 0.0, reduction + gathering),
-            hidden_base_s=np.stack([each.base_s for each in hidden], axis=1),
-            hidden_slope_s=np.stack([each.slope_s for each in hidden], axis=1),
-            hidden_floor_s=np.stack([each.floor_s for each in hidden], axis=1),
+            hidden_base_s=np.stack([each.base_s for each in hidden_ones], axis=1),
+            hidden_slope_s=np.stack([each.slope_s for each in hidden_ones], axis=1),
+            hidden_floor_s=np.stack([each.floor_s for each in hidden_ones], axis=1),
         )
 
-    def _passes(self, schedule: PipelineSchedule, pair: IntArray, host_s: FloatArray, hide: BoolArray) -> "_Passes":
+    def _passes(self, schedule: PipelineSchedule, pair: IntArray, host_s: FloatArray, hide: BoolArray) -> LayerPasses:
         """Return the seconds of a layer's passes with what runs behind them, for rows of one schedule."""
         seconds, zero = self._seconds, np.zeros(len(self.counts))
         forward = seconds[Pass.FORWARD]
@@ -287,18 +288,34 @@ class StrategyBlock:
         inputs = seconds[Pass.INPUT_GRADIENT] if split else seconds[Pass.BACKWARD]
         gathered = self._exchanges.before_forward_s[pair][:, None]
         exchanged = (self._exchanges.before_backward_s + self._exchanges.after_backward_s)[pair][:, None]
-        forward_s = _behind(np.broadcast_to(forward, host_s.shape), gathered, host_s, hide)
-        backward_s = _behind(np.broadcast_to(inputs + weights + self._replay_s, host_s.shape), exchanged, host_s, hide)
+        backward = inputs + weights + self._replay_s
+        forward_s = behind(np.broadcast_to(forward, host_s.shape), gathered, host_s, hide)
+        backward_s = behind(np.broadcast_to(backward, host_s.shape), exchanged, host_s, hide)
         gain = zero
         if schedule is PipelineSchedule.DUALPIPE:
             # What the operators of a forward and a backward pass gain by running together.
             gain = np.maximum(forward + seconds[Pass.BACKWARD] - seconds[Pass.PAIR], 0.0)
-        return _Passes(
+        return LayerPasses(
             forward_s=forward_s,
             inputs_s=backward_s - weights,
             weights_s=np.broadcast_to(weights, host_s.shape),
             pair_s=np.maximum(forward_s + backward_s - gain, 0.0),
+            forward_waits_s=forward_s - forward,
+            backward_waits_s=backward_s - backward,
         )
+
+    def passes(self, row: int) -> LayerPasses:
+        """Return the passes over the layers of one row."""
+        rows = np.array([row])
+        schedule, _ = self.choices.schedules[self.schedule[row]]
+        pair = self.entry[rows] * len(self.choices.states) + self.states[rows]
+        hide = np.array([self.choices.overlap[self.overlap[row]].data])
+        return self._passes(schedule, pair, self._host_s()[rows], hide)
+
+    def replay_s(self, number: int) -> FloatArray:
+        """Return what the policy ``number`` repeats of each layer's forward pass, ``(S,)``."""
+        replayed: FloatArray = self._replay_s[number]
+        return replayed
 
     def _host_s(self) -> FloatArray:
         """Return the seconds that a layer's activations take to the host, and again from it, ``(R, P, S)``."""
@@ -323,7 +340,7 @@ class StrategyBlock:
             )
         return seconds
 
-    def _transfers_s(self, terms: PipelineCoefficients, passes: "_Passes", transfer_s: FloatArray) -> FloatArray:
+    def _transfers_s(self, terms: PipelineCoefficients, passes: LayerPasses, transfer_s: FloatArray) -> FloatArray:
         """Return what messages behind computing add, for stages that hold their even share of the layers."""
         counts = np.array(self.counts, dtype=np.float64)
         parts = terms.stages * terms.virtual
@@ -368,57 +385,3 @@ class _Memory:
     coefficients: MemoryCoefficients
     updated: FloatArray
     """Parameters of a layer that the device, or its host, updates; ``(…, S)``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Passes:
-    """Seconds of a layer's passes, ``(R, P, S)`` each; what recomputation repeats counts with the input gradients."""
-
-    forward_s: FloatArray
-    inputs_s: FloatArray
-    weights_s: FloatArray
-    pair_s: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Hidden:
-    """What an exchange behind a stage's layers leaves exposed, as :class:`ChainTimes` has it."""
-
-    base_s: FloatArray
-    slope_s: FloatArray
-    floor_s: FloatArray
-
-
-def _behind(compute_s: FloatArray, exchange_s: FloatArray, host_s: FloatArray, hide: BoolArray) -> FloatArray:
-    """Return the seconds of computing with exchanges behind it where ``hide``, else after it; the host is behind."""
-    together = np.where(hide[:, None, None], np.maximum(compute_s, exchange_s), compute_s + exchange_s)
-    return np.maximum(together, host_s)
-
-
-def _hidden(exchange_s: FloatArray, beside_s: FloatArray, hide: BoolArray) -> _Hidden:
-    """Return what is exposed of ``exchange_s``, ``(R, S)``, once per step behind passes of ``beside_s``, ``(S,)``.
-
-    The first layer of the model has nothing to hide behind, and one layer's pass has nothing to run behind it yet. An
-    exchange that does not take place hides nothing and costs nothing.
-    """
-    any_ = hide & exchange_s.any(axis=1)
-    longest = beside_s[1:-1].max(initial=0.0)
-    return _Hidden(
-        base_s=np.where(any_, longest, 0.0),
-        slope_s=np.where(any_[:, None], exchange_s - beside_s, 0.0),
-        floor_s=np.where(any_, exchange_s[:, 0], 0.0),
-    )
-
-
-def _paced(terms: PipelineCoefficients, passes: _Passes) -> tuple[FloatArray, FloatArray]:
-    """Return how often the largest load passes, ``(R,)``, and the load of a layer per passage, ``(R, P, S)``.
-
-    Where a schedule has more than one term of the largest stage, they are taken as one of the same stage.
-    """
-    forward, inputs, weights = passes.forward_s, passes.inputs_s, passes.weights_s
-    once = forward + inputs + weights
-    total = terms.pace * once + terms.pair_pace * passes.pair_s + terms.tail_s(forward, inputs, weights)
-    pace = terms.pace + terms.pair_pace
-    with np.errstate(divide="ignore", invalid="ignore"):
-        load = np.where(pace > 0, total / pace, once)
-    return pace[:, 0, 0], load
