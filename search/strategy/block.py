@@ -101,7 +101,7 @@ class StrategyBlock:
         self.choices = choices
         self.device = device
         self.refused: dict[str, int] = {}
-        self._seconds = seconds
+        self.seconds = seconds
         self._policies = np.array([POLICIES.index(policy) for policy in choices.policies])
         self.counts = tuple(count for _, count in step.layers)
         self._microbatches = np.array([entry.microbatches for entry in entries], dtype=np.int64)
@@ -163,7 +163,7 @@ class StrategyBlock:
         """Return what recomputation adds to a layer's backward pass, ``(S,)``."""
         again = {Recompute.NONE: None, Recompute.SELECTIVE: Pass.SELECTIVE_REPLAY, Recompute.FULL: Pass.FORWARD}
         does = [again[policy_of(layer, policy)] for layer, _ in self.step.layers]
-        return np.array([0.0 if which is None else self._seconds[which][i] for i, which in enumerate(does)])
+        return np.array([0.0 if which is None else self.seconds[which][i] for i, which in enumerate(does)])
 
     def _schedule_refusal(self, entry: Entry, schedule: PipelineSchedule, virtual: int) -> str | None:
         counts = [count for _, count in self.step.layers]
@@ -262,8 +262,8 @@ class StrategyBlock:
             constant_s[rows] = self._transfers_s(terms, passes, np.where(wait[rows], 0.0, transfer_s[rows]))
         reduction, gathering = self._exchanges.reduction_s[pair], self._exchanges.gathering_s[pair]
         hidden_ones = (
-            hidden(reduction, self._seconds[Pass.BACKWARD], hide),
-            hidden(gathering, self._seconds[Pass.FORWARD], hide),
+            hidden(reduction, self.seconds[Pass.BACKWARD], hide),
+            hidden(gathering, self.seconds[Pass.FORWARD], hide),
         )
         return ChainTimes(
             counts=self.counts,
@@ -273,7 +273,7 @@ class StrategyBlock:
             boundary_s=np.where(wait, transfer_s, 0.0),
             pace=pace,
             constant_s=constant_s,
-            tail_s=self._updates_s() + np.where(hide[:, None], 0.0, reduction + gathering),
+            tail_s=self._all_updates_s() + np.where(hide[:, None], 0.0, reduction + gathering),
             hidden_base_s=np.stack([each.base_s for each in hidden_ones], axis=1),
             hidden_slope_s=np.stack([each.slope_s for each in hidden_ones], axis=1),
             hidden_floor_s=np.stack([each.floor_s for each in hidden_ones], axis=1),
@@ -281,7 +281,7 @@ class StrategyBlock:
 
     def _passes(self, schedule: PipelineSchedule, pair: IntArray, host_s: FloatArray, hide: BoolArray) -> LayerPasses:
         """Return the seconds of a layer's passes with what runs behind them, for rows of one schedule."""
-        seconds, zero = self._seconds, np.zeros(len(self.counts))
+        seconds, zero = self.seconds, np.zeros(len(self.counts))
         forward = seconds[Pass.FORWARD]
         split = schedule in SPLIT_BACKWARD
         weights = seconds[Pass.WEIGHT_GRADIENT] if split else zero
@@ -312,6 +312,28 @@ class StrategyBlock:
         hide = np.array([self.choices.overlap[self.overlap[row]].data])
         return self._passes(schedule, pair, self._host_s()[rows], hide)
 
+    def splits(self, row: int) -> bool:
+        """Return whether the row's schedule runs weight gradients apart."""
+        return self.choices.schedules[self.schedule[row]][0] in SPLIT_BACKWARD
+
+    def updates_s(self, row: int) -> FloatArray:
+        """Return the seconds of the optimizer step of one layer, ``(S,)``."""
+        updates: FloatArray = self._all_updates_s()[row]
+        return updates
+
+    def exposed_s(self, row: int, first: FloatArray) -> tuple[float, float]:
+        """Return what is exposed of reducing gradients and of gathering parameters once per step.
+
+        ``first``, ``(S,)``, are the layers of the first stage.
+        """
+        pair = self.entry[row] * len(self.choices.states) + self.states[row]
+        tables = (self._exchanges.reduction_s[pair], self._exchanges.gathering_s[pair])
+        times = self.times.take(slice(row, row + 1))
+        if not self.choices.overlap[self.overlap[row]].data:
+            return float(tables[0] @ first), float(tables[1] @ first)
+        exposed = np.maximum(times.hidden_floor_s[0], times.hidden_base_s[0] + times.hidden_slope_s[0] @ first)
+        return float(exposed[0]), float(exposed[1])
+
     def replay_s(self, number: int) -> FloatArray:
         """Return what the policy ``number`` repeats of each layer's forward pass, ``(S,)``."""
         replayed: FloatArray = self._replay_s[number]
@@ -325,7 +347,7 @@ class StrategyBlock:
         bytes_out = self._of_memory(lambda found: found.coefficients.activation_traffic.out_bytes, by_entry=False)
         return bytes_out[:, self._policies] / self.device.host_bytes_per_s
 
-    def _updates_s(self) -> FloatArray:
+    def _all_updates_s(self) -> FloatArray:
         """Return the seconds of the optimizer step of one layer, ``(R, S)``: on the device, and to the host and back.
 
         What the host updates is taken to keep up with the link.

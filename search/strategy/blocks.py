@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from archplace.costmodel import Pricer
+from archplace.costmodel import Offload, Pricer
 from archplace.costmodel.network import DeviceOrder, NetworkPricer, Share
 from archplace.costmodel.network.orders import distinct_orders
 from archplace.search.pipeline import SPLIT_BACKWARD, PipelineSchedule
@@ -128,13 +128,23 @@ class BlockMaker:
             host_bytes_per_s=None if host is None else host.bandwidth_bytes_per_s,
             allowance=problem.allowance,
         )
+        self.refused: dict[str, int] = {}
+        """Kinds of offload that are not possible, by reason."""
         self._choices = Choices(
             schedules=tuple(self._schedules()),
             states=axes.states,
-            offload=axes.offload,
+            offload=tuple(self._offload()),
             overlap=axes.overlap,
             policies=tuple(policy for policy in Recompute if policy in axes.policies),
         )
+
+    def _offload(self) -> Iterator[Offload]:
+        for offload in self.axes.offload:
+            if self.problem.cluster.host is None and (offload.activations or offload.optimizer):
+                name = self.problem.cluster.name
+                self.refused[f"offload: the cluster {name} says nothing of its hosts; give it a 'host' section"] = 1
+            else:
+                yield offload
 
     def _schedules(self) -> Iterator[tuple[PipelineSchedule, int]]:
         for schedule in self.axes.schedules:

@@ -98,6 +98,10 @@ class ChainRows(ChainTimes):
         """The number of stages of all rows."""
         return int(self.in_flight.shape[1])
 
+    def with_capacity(self, capacity_bytes: float) -> Self:
+        """Return the same rows on devices of another capacity."""
+        return replace(self, capacity_bytes=np.full(self.n_rows, capacity_bytes))
+
     def neighbours(self) -> IntArray:
         """Return how many neighbours each stage has, ``(J,)``."""
         if self.n_stages == 1:

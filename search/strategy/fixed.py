@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from archplace.search.pipeline import PipelineSchedule, in_flight
-from archplace.search.strategy.chain import ChainRows, FloatArray, IntArray
+from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray
 from archplace.search.strategy.cuts import Cut
 
 _SLACK = 1e-12
@@ -40,22 +40,29 @@ class Deal:
         return self.held / 2 if self.mirrored.any() else self.own
 
 
-def equal_deal(counts: Sequence[int], schedule: PipelineSchedule, stages: int, virtual: int) -> Deal:
-    """Return equal parts of the repeated layers, in model order, with the first and last segment on the ends.
+def equal_parts(counts: Sequence[int], parts: int) -> FloatArray:
+    """Return the layers of each segment in each of ``parts`` equal parts of the model, in model order, ``(parts, S)``.
 
-    ``counts`` are the layers of each segment; those between the first and the last must divide over
-    ``stages · virtual`` parts. Part ``c · stages + j`` lies on device ``j``; under DualPipe device ``j`` also holds
-    part ``stages - 1 - j``.
+    The first and the last segment lie in the first and the last part; what is between must divide.
     """
-    parts = stages * virtual
     kinds = np.repeat(np.arange(len(counts)), counts)
     inner = kinds[counts[0] : len(kinds) - counts[-1]]
     assert len(inner) % parts == 0, (counts, parts)
-    held = np.zeros((stages, len(counts)))
-    for part, layers in enumerate(inner.reshape(parts, -1)):
-        held[part % stages] += np.bincount(layers, minlength=len(counts))
+    held = np.array(
+        [np.bincount(layers, minlength=len(counts)) for layers in inner.reshape(parts, -1)], dtype=np.float64
+    )
     held[0, 0] += counts[0]
     held[-1, -1] += counts[-1]
+    return held
+
+
+def equal_deal(counts: Sequence[int], schedule: PipelineSchedule, stages: int, virtual: int) -> Deal:
+    """Return equal parts of the repeated layers, in model order, with the first and last segment on the ends.
+
+    ``counts`` are the layers of each segment, cut as :func:`equal_parts` does. Part ``c · stages + j`` lies on device
+    ``j``; under DualPipe device ``j`` also holds part ``stages - 1 - j``.
+    """
+    held = equal_parts(counts, stages * virtual).reshape(virtual, stages, len(counts)).sum(axis=0)
     if schedule is PipelineSchedule.DUALPIPE:
         device = np.arange(stages)
         flight = in_flight(schedule, stages, virtual, 2 * stages, device).mirrored
@@ -92,8 +99,11 @@ class Dealt:
         )
 
 
-def price_deal(rows: ChainRows, deal: Deal) -> Dealt:
-    """Return what rows take with layers dealt out so, each stage recomputing as little as fits."""
+def price_deal(rows: ChainRows, deal: Deal, policies_allowed: BoolArray | None = None) -> Dealt:
+    """Return what rows take with layers dealt out so, each stage recomputing as little as fits.
+
+    ``policies_allowed``, ``(P, J)``, says which policies each stage may choose from; all of them without it.
+    """
     shape = (rows.n_rows, rows.n_stages)
     policies = np.full(shape, -1, dtype=np.int64)
     loads_s, fills_s = np.full(shape, np.inf), np.full(shape, np.inf)
@@ -106,8 +116,9 @@ def price_deal(rows: ChainRows, deal: Deal) -> Dealt:
         flight += deal.mirrored_in_flight * np.einsum("js,rs->rj", deal.mirrored, rows.flight_bytes[:, number])
         working = np.where(deal.held > 0, rows.working_bytes[:, number][:, None, :], 0.0).max(axis=2)
         memory = states + flight + working
-        np.minimum(short, memory - capacity, out=short)
-        fits = (memory <= capacity * (1 + _SLACK)) & (policies < 0)
+        allowed = np.ones(rows.n_stages, dtype=np.bool_) if policies_allowed is None else policies_allowed[number]
+        short = np.where(allowed, np.minimum(short, memory - capacity), short)
+        fits = allowed & (memory <= capacity * (1 + _SLACK)) & (policies < 0)
         load = np.einsum("js,rs->rj", deal.worked, rows.load_s[:, number]) + ends_s
         fill = np.einsum("js,rs->rj", deal.worked, rows.fill_s[:, number])
         policies[fits], loads_s[fits], fills_s[fits] = number, load[fits], fill[fits]

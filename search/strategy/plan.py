@@ -78,7 +78,7 @@ def plan(problem: PlanProblem, axes: Axes, *, best: int = 10, cache: ScheduleCac
     blocks = [block for block in (maker.block(family) for family in families) if len(block)]
     search = _Search(blocks, best)
     search.run()
-    refused = dict(families.refused)
+    refused = {**families.refused, **maker.refused}
     for block in blocks:
         for reason, count in block.refused.items():
             refused[reason] = refused.get(reason, 0) + count

@@ -1,0 +1,388 @@
+"""One strategy in full: where its step time and memory go.
+
+MFU, model FLOPs utilisation, is the model FLOPs of a step over what the devices could compute in its time (Chowdhery
+et al. 2022, arXiv:2204.02311, appendix B); HFU, hardware FLOPs utilisation, counts the FLOPs that the tensor units
+really execute instead: with recomputation, and without what a causal kernel skips.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from archplace.costmodel import MemoryItems, Replicas, memory_coefficients, memory_items, policy_of
+from archplace.search.attribution import COMPUTE_PARTS, EXCHANGE_PARTS, attribute, bars_of
+from archplace.search.pipeline import ScheduleShape, StageSeconds, makespan_s
+from archplace.search.schedule import ScheduleCache, ScheduleGraph
+from archplace.search.strategy.axes import Axes
+from archplace.search.strategy.block import StrategyBlock
+from archplace.search.strategy.blocks import BlockMaker, Families
+from archplace.search.strategy.bounds import packed_loads_s
+from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray
+from archplace.search.strategy.cuts import Cut, best_cut
+from archplace.search.strategy.fixed import Deal, equal_deal, equal_parts, price_deal
+from archplace.search.strategy.layers import Pass, operators_of
+from archplace.search.strategy.problem import PlanProblem
+from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, refusal
+from archplace.workloads import Layer, Operator, Recompute
+
+EXCHANGES = tuple(dict.fromkeys(EXCHANGE_PARTS.values()))
+STEP_PARTS = (
+    *COMPUTE_PARTS,
+    "recomputation",
+    *EXCHANGES,
+    "state exchange",
+    "host transfers",
+    "pipeline transfers",
+    "pipeline bubble",
+    "gradient reduction",
+    "parameter gathering",
+    "optimizer step",
+)
+"""What a step's seconds are split into, in the order in which they are shown. Communication is what is exposed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageView:
+    """One device of a pipeline."""
+
+    layers: tuple[tuple[str, int], ...]
+    """Kind of layer and how many, those that it holds."""
+    recompute: Recompute
+    load_s: float
+    """Seconds of computing per microbatch, with exposed exchanges."""
+    memory: MemoryItems
+    capacity_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether its memory suffices."""
+        return self.memory.total_bytes <= self.capacity_bytes * (1 + 1e-9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What one strategy costs, and why."""
+
+    strategy: Strategy
+    feasible: bool
+    """Whether every stage fits; the times are those that it would take."""
+    step_s: float
+    parts_s: dict[str, float]
+    """Seconds by :data:`STEP_PARTS`; they add up to ``step_s``."""
+    mfu: float
+    hfu: float
+    stages: tuple[StageView, ...]
+    microbatches: int
+    simulated_step_s: float
+    """The step with the pipeline's exact time for these stages in place of the closed form that the search uses."""
+    samples_per_s: float
+    tokens_per_s: float
+    """Over all devices."""
+
+
+def evaluate(
+    problem: PlanProblem,
+    strategy: Strategy,
+    *,
+    held: Sequence[Sequence[int]] | None = None,
+    recompute: Sequence[Recompute] | None = None,
+    cache: ScheduleCache | None = None,
+) -> Evaluation:
+    """Return what ``strategy`` costs with the layers cut as ``held`` has them, or else in the best way.
+
+    ``held`` has for each stage the layers of each kind of the chain; ``recompute`` what each stage recomputes, by
+    default the least of the strategy's policies that fits. Where nothing fits, the stages are those of an even cut with
+    the policy that keeps least, and the result says that it is not feasible. Raises ``ValueError`` with the reason
+    where the strategy is refused, where the layers do not add up, or where ``held`` is given for a schedule of equal
+    parts.
+    """
+    reason = refusal(strategy, problem.workload, problem.accelerators)
+    if reason is not None:
+        raise ValueError(reason)
+    cache = ScheduleCache() if cache is None else cache
+    axes = _only(strategy, recompute)
+    families = Families(problem, axes)
+    maker = BlockMaker(problem, axes, cache)
+    blocks = [block for family in families if len(block := maker.block(family))]
+    if not blocks:
+        refused = [*families.refused, *maker.refused]
+        raise ValueError(refused[0] if refused else "the strategy is not possible")
+    return _Evaluator(problem, maker, blocks[0], cache).run(held, recompute)
+
+
+def _only(strategy: Strategy, recompute: Sequence[Recompute] | None) -> Axes:
+    """Return the axes of one strategy."""
+    sharding = strategy.sharding
+    policies = dict.fromkeys((*strategy.policies, *(recompute or ())))
+    return Axes(
+        tensor=(sharding.tensor,),
+        sequence=(sharding.sequence,),
+        context=(sharding.context,),
+        context_kind=(sharding.context_kind,),
+        expert=(sharding.expert,),
+        expert_tensor=(sharding.expert_tensor,),
+        overlap_pieces=(sharding.overlap_pieces,),
+        microbatch=(sharding.microbatch,),
+        stages=(strategy.stages,),
+        data=(strategy.data,),
+        schedules=(strategy.schedule,),
+        virtual=(strategy.virtual,),
+        policies=tuple(policies),
+        states=(strategy.states,),
+        offload=(strategy.offload,),
+        overlap=(strategy.overlap,),
+        orders=(strategy.order,),
+    )
+
+
+class _Evaluator:
+    """The one row of a block, taken apart."""
+
+    def __init__(self, problem: PlanProblem, maker: BlockMaker, block: StrategyBlock, cache: ScheduleCache) -> None:
+        self._problem, self._block, self._cache = problem, block, cache
+        self._strategy = block.strategy(0)
+        self._layers = [layer for layer, _ in block.step.layers]
+        self._rows: ChainRows = block.chain_rows(np.array([0]))
+        self._pricer = maker.pricer(block.entries[0].order)
+        self._microbatches = block.entries[0].microbatches
+
+    def run(self, held: Sequence[Sequence[int]] | None, recompute: Sequence[Recompute] | None) -> Evaluation:
+        """Return the evaluation."""
+        strategy, workload = self._strategy, self._problem.workload
+        deal, cut = self._stages(held, recompute)
+        parts_s = self._parts_s(deal, cut)
+        stages = self._views(deal, cut)
+        step_s = cut.time_s
+        tail_s = cut.tail_s
+        peak = self._problem.peak_flops_per_s * self._problem.accelerators
+        return Evaluation(
+            strategy=strategy,
+            feasible=all(stage.fits for stage in stages),
+            step_s=step_s,
+            parts_s=parts_s,
+            mfu=workload.flops_per_step / (step_s * peak),
+            hfu=self._executed_flops(deal, cut) / (step_s * peak),
+            stages=stages,
+            microbatches=self._microbatches,
+            simulated_step_s=self._pipeline_s(cut) + tail_s,
+            samples_per_s=workload.global_batch / step_s,
+            tokens_per_s=workload.tokens_per_step / step_s,
+        )
+
+    def _stages(self, held: Sequence[Sequence[int]] | None, recompute: Sequence[Recompute] | None) -> tuple[Deal, Cut]:
+        """Return the layers of each stage and their price: as asked for, or the best."""
+        block, strategy, rows = self._block, self._strategy, self._rows
+        equal = strategy.schedule in EQUAL_PARTS
+        allowed = self._allowed(recompute)
+        if held is not None:
+            if equal:
+                raise ValueError(f"stages: {strategy.schedule} needs equal parts; leave the layers of the stages out")
+            deal = Deal.of(self._checked(held))
+        elif equal:
+            deal = equal_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)
+        else:
+            cut = None if recompute is not None else best_cut(rows, 0, float(packed_loads_s(rows)[0]))
+            if cut is not None:
+                return Deal.of(cut.held), cut
+            deal = Deal.of(_even(block.counts, strategy.stages))
+        return deal, self._dealt(deal, allowed)
+
+    def _dealt(self, deal: Deal, allowed: BoolArray | None) -> Cut:
+        """Return the price of a deal; where a stage does not fit, with the last policy that it may choose."""
+        dealt = price_deal(self._rows, deal, allowed)
+        if np.isfinite(dealt.time_s[0]):
+            return dealt.cut(0)
+        stages, policies = self._rows.n_stages, self._rows.load_s.shape[1]
+        able = np.ones((policies, stages), dtype=np.bool_) if allowed is None else allowed
+        chosen = np.where(dealt.policies[0] >= 0, dealt.policies[0], policies - 1 - able[::-1].argmax(axis=0))
+        forced = np.arange(policies)[:, None] == chosen
+        return price_deal(self._rows.with_capacity(np.inf), deal, forced).cut(0)
+
+    def _allowed(self, recompute: Sequence[Recompute] | None) -> BoolArray | None:
+        """Return which policies each stage may choose, ``(P, J)``; None where all may."""
+        if recompute is None:
+            return None
+        if len(recompute) != self._strategy.stages:
+            raise ValueError(
+                f"recompute: found {len(recompute)} entries for {self._strategy.stages} stages; give one for each"
+            )
+        policies = self._block.choices.policies
+        return np.array([[asked is policy for asked in recompute] for policy in policies])
+
+    def _checked(self, held: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+        """Return the layers of the stages, if they are the chain cut into runs; raises ``ValueError`` otherwise."""
+        counts, stages = self._block.counts, self._strategy.stages
+        names = [layer.name for layer in self._layers]
+        if len(held) != stages or any(len(layers) != len(counts) for layers in held):
+            raise ValueError(f"stages: give {stages} stages with a count for each of {', '.join(names)}")
+        kinds = np.repeat(np.arange(len(counts)), counts)
+        sizes = [sum(layers) for layers in held]
+        ends = np.cumsum(sizes)
+        runs = [np.bincount(part, minlength=len(counts)).tolist() for part in np.split(kinds, ends[:-1])]
+        if min(sizes) < 1 or ends[-1] != len(kinds) or runs != [list(layers) for layers in held]:
+            wanted = " + ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True))
+            raise ValueError(f"stages: found {list(map(list, held))}, which are not runs of {wanted} in this order")
+        return held
+
+    def _parts_s(self, deal: Deal, cut: Cut) -> dict[str, float]:
+        """Split the step of the slowest stage; what the closed form adds to its work is the bubble."""
+        parts = dict.fromkeys(STEP_PARTS, 0.0)
+        slowest = int(np.argmax(cut.loads_s))
+        worked, policy = deal.worked[slowest], cut.policies[slowest]
+        for segment, count in enumerate(worked.tolist()):
+            if count:
+                for part, seconds in self._layer_parts(segment, policy).items():
+                    parts[part] += self._microbatches * count * seconds
+        rows = self._rows
+        neighbours = int(rows.neighbours()[slowest])
+        waiting = self._microbatches * neighbours * float(rows.boundary_s[0])
+        parts["pipeline transfers"] = waiting + float(rows.constant_s[0])
+        work = sum(parts.values())
+        parts["pipeline bubble"] = cut.time_s - cut.tail_s - work
+        first = deal.held[0]
+        updates = self._block.updates_s(0) @ first
+        parts["optimizer step"] = float(updates)
+        exposed = self._block.exposed_s(0, first)
+        parts["gradient reduction"], parts["parameter gathering"] = exposed
+        return parts
+
+    def _layer_parts(self, segment: int, policy: int) -> dict[str, float]:
+        """Return the seconds of one layer and microbatch by part."""
+        parts: dict[str, float] = {}
+        passes, seconds = self._block.passes(0), self._block.seconds
+        together = float(passes.pair_s[0, policy, segment])
+        apart = float((passes.forward_s + passes.inputs_s + passes.weights_s)[0, policy, segment])
+        paired = self._strategy.schedule.value == "dualpipe"
+        for which in (Pass.FORWARD, *self._backward_passes()):
+            split = self._split(segment, which)
+            total = sum(split.values())
+            for part, value in split.items():
+                # What the bars add up to can differ from the seconds of the search in the last digits.
+                parts[part] = parts.get(part, 0.0) + value * (float(seconds[which][segment]) / total if total else 0.0)
+        parts["recomputation"] = float(self._block.replay_s(policy)[segment])
+        waits = float((passes.forward_waits_s + passes.backward_waits_s)[0, policy, segment])
+        hosted = self._strategy.offload.activations > 0
+        parts["host transfers" if hosted else "state exchange"] = waits
+        if paired:
+            # Running together hides exchanges first, then whatever computing overlaps.
+            self._hide(parts, apart - together)
+        return parts
+
+    @staticmethod
+    def _hide(parts: dict[str, float], gain_s: float) -> None:
+        for part in (*EXCHANGES, *(part for part in parts if part not in EXCHANGES)):
+            taken = min(gain_s, parts.get(part, 0.0))
+            if taken > 0:
+                parts[part] -= taken
+                gain_s -= taken
+
+    def _backward_passes(self) -> tuple[Pass, ...]:
+        apart = Pass.INPUT_GRADIENT in self._block.seconds and self._block.splits(0)
+        return (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if apart else (Pass.BACKWARD,)
+
+    def _split(self, segment: int, which: Pass) -> Mapping[str, float]:
+        operators = operators_of(self._layers[segment], which)
+        if not operators:
+            return {}
+        graph = ScheduleGraph.of_operators(operators)
+        return attribute(bars_of(graph, operators, self._pricer, self._cache)[0])
+
+    def _views(self, deal: Deal, cut: Cut) -> tuple[StageView, ...]:
+        strategy, step = self._strategy, self._block.step
+        replicas = Replicas.of(strategy.sharding, strategy.states, strategy.data)
+        coefficients = memory_coefficients(
+            step.layers,
+            step.parameter_bytes,
+            states=strategy.states,
+            replicas=replicas,
+            offload=strategy.offload,
+            allowance=self._problem.allowance,
+        )
+        crossing = self._block.boundary_bytes if strategy.stages > 1 else 0.0
+        views = []
+        for j, number in enumerate(cut.policies):
+            policy = self._block.choices.policies[number]
+            memory = memory_items(
+                coefficients,
+                [int(n) for n in deal.held[j]],
+                policy,
+                self._in_flight(deal, j, number),
+                entering_bytes=crossing,
+                leaving_bytes=crossing,
+            )
+            layers = tuple(
+                (layer.name, int(count)) for layer, count in zip(self._layers, deal.held[j], strict=True) if count
+            )
+            views.append(
+                StageView(
+                    layers=layers,
+                    recompute=policy,
+                    load_s=cut.loads_s[j],
+                    memory=memory,
+                    capacity_bytes=float(self._problem.accelerator.hbm.capacity_bytes),
+                )
+            )
+        return tuple(views)
+
+    def _in_flight(self, deal: Deal, stage: int, policy: int) -> float:
+        """Return the microbatches in flight, of two directions the mean by bytes."""
+        flight = self._rows.flight_bytes[0, policy]
+        both = float(deal.held[stage] @ flight)
+        own = float(self._rows.in_flight[0, stage])
+        if not deal.mirrored[stage].any() or not both:
+            return own
+        mirrored = float(deal.mirrored_in_flight[stage]) * float(deal.mirrored[stage] @ flight)
+        return (own * float(deal.own[stage] @ flight) + mirrored) / both
+
+    def _executed_flops(self, deal: Deal, cut: Cut) -> float:
+        """Return the FLOPs of all matrix products of a step on all devices, with those that recomputation repeats."""
+        strategy = self._strategy
+        total = 0.0
+        for j, number in enumerate(cut.policies):
+            policy = self._block.choices.policies[number]
+            for layer, count in zip(self._layers, deal.worked[j].tolist(), strict=True):
+                total += count * _layer_flops(layer, policy)
+        return total * self._microbatches * strategy.data * strategy.sharding.stage_devices
+
+    def _pipeline_s(self, cut: Cut) -> float:
+        """Return the exact time of the pipeline with these stages."""
+        strategy, block = self._strategy, self._block
+        shape: ScheduleShape = strategy.shape(self._problem.workload)
+        if strategy.schedule in EQUAL_PARTS:
+            parts = equal_parts(block.counts, shape.virtual_stages)
+        else:
+            parts = np.array(cut.held, dtype=np.float64)
+        policies = np.array([cut.policies[shape.device_of(stage)] for stage in range(shape.virtual_stages)])
+        passes = block.passes(0)
+
+        def by_stage(values: FloatArray) -> FloatArray:
+            return (parts * values[0][policies]).sum(axis=1)
+
+        pair = by_stage(passes.pair_s)
+        paired = strategy.schedule.value == "dualpipe"
+        seconds = StageSeconds.of(
+            by_stage(passes.forward_s),
+            by_stage(passes.inputs_s),
+            by_stage(passes.weights_s),
+            float(block.transfer_s[0]) if strategy.stages > 1 else 0.0,
+            (pair + pair[::-1]) / 2 if paired else None,
+        )
+        return float(makespan_s(shape, seconds, overlap_transfers=strategy.overlap.pipeline))
+
+
+def _even(counts: Sequence[int], stages: int) -> list[list[int]]:
+    """Return the chain cut into runs that differ by at most one layer."""
+    kinds = np.repeat(np.arange(len(counts)), counts)
+    return [np.bincount(part, minlength=len(counts)).tolist() for part in np.array_split(kinds, stages)]
+
+
+def _layer_flops(layer: Layer, policy: Recompute) -> float:
+    does = policy_of(layer, policy)
+    replay: tuple[Operator, ...] = ()
+    if does is Recompute.FULL:
+        replay = layer.forward
+    elif does is Recompute.SELECTIVE:
+        replay = operators_of(layer, Pass.SELECTIVE_REPLAY)
+    executed = (*layer.forward, *layer.backward, *replay)
+    return sum(2.0 * operator.gemm.macs for operator in executed if operator.gemm is not None)
