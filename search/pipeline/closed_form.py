@@ -31,7 +31,7 @@ layers.
   where the shares of forward and backward passes differ between stages, by at most the weighted skew.
 
 Published bubbles are special cases: ``(p - 1)(F + B + W)`` and ``1/v`` of it (Narayanan et al. 2021, arXiv:2104.04473,
-section 2.2), ``(p - 1)(F + B - W)`` (Qi et al. 2023, arXiv:2401.10241, table 2) and ``(p/2 - 1)(P + B - 2W)``
+section 2.2), ``(p - 1)(F + B - W)`` (Qi et al. 2023, arXiv:2401.10241, section 2.3) and ``(p/2 - 1)(P + B - 2W)``
 (DeepSeek-AI 2024, arXiv:2412.19437, table 2, whose ``B`` includes ``W``) where ``F = B >= W``. Otherwise DualPipe's
 slower pass decides. That the form is exact for equal stages and never below the schedule's time for uneven ones is
 tested against the simulation, not proven.
@@ -107,13 +107,15 @@ class PipelineCoefficients:
 
         ``transfer_s`` is one message's duration over the slowest boundary; the other seconds are the least of any
         virtual stage, because what a schedule has in hand hides messages only up to some duration. Exact for equal
-        stages and boundaries as long as a message is shorter than a chunk's longer pass (interleaved), ``W`` is the
+        stages and boundaries as long as a message takes at most ``L / 2`` of a chunk (interleaved), ``W`` is the
         shortest pass (zb-h1), or ``h`` messages are shorter than the shorter pass and ``W <= B`` (dualpipe); otherwise
         an upper bound. Where senders wait for their messages, add those to the passes instead
         (:meth:`~archplace.search.pipeline.seconds.StageSeconds.sending`).
         """
-        c, p, v, m = np.asarray(transfer_s), self.stages, self.virtual, self.microbatches
-        forward, backward, weight = _arrays(forward_s, backward_input_s, backward_weight_s)
+        p, v, m = self.stages, self.virtual, self.microbatches
+        c, forward, backward, weight = np.broadcast_arrays(
+            *_arrays(transfer_s, forward_s, backward_input_s, backward_weight_s)
+        )
         once = 2 * (p - 1)
         # The longest path goes down and up the pipeline once, and for the other microbatches in zigzags: one over s
         # stages crosses s - 1 boundaries each way and gains s microbatches, so that the widest cross most.

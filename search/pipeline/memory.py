@@ -33,7 +33,7 @@ def in_flight(
 ) -> InFlight:
     """Return what each device holds; the counts broadcast against ``device``, which is 0 for the first stage.
 
-    1F1B: ``min(m, p - device)`` (arXiv:2006.09503, section 2.2). Interleaved: one chunk more than the warm-up of
+    1F1B: ``min(m, p - device)`` (arXiv:2104.04473, section 2.2.1). Interleaved: one chunk more than the warm-up of
     ``2 (p - 1 - device) + (v - 1) p`` passes, in all ``1 + (p - 1) / (p v)`` times as much on the first device
     (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.3). ZB-H1: as 1F1B, and up to ``device`` weight gradients
     wait (arXiv:2401.10241, section 2.1). DualPipe: ``p + 1`` together (arXiv:2412.19437, table 2).

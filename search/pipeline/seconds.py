@@ -60,17 +60,11 @@ class StageSeconds:
         for name, values in named.items():
             if values.shape != shape:
                 raise ValueError(f"{name}: found shape {values.shape}, forward_s has {shape}; give one per stage")
-        if seconds.overlapped_s is not None:
-            backward = seconds.backward_s[..., ::-1]
-            least, most = np.maximum(forward, backward), (forward + backward) * (1 + _ROUNDING)
-            if not ((seconds.overlapped_s >= least * (1 - _ROUNDING)) & (seconds.overlapped_s <= most)).all():
-                raise ValueError(
-                    "overlapped_s: found a pair that is shorter than its longer pass or longer than both together; it "
-                    "must lie between the two"
-                )
         for name, values in {**named, "transfer_s": seconds.transfer_s}.items():
             if not (np.isfinite(values) & (values >= 0)).all():
                 raise ValueError(f"{name}: found {values.min()}; seconds must be finite and not negative")
+        if seconds.overlapped_s is not None:
+            _check_pairs(seconds.overlapped_s, forward, seconds.backward_s[..., ::-1])
         return seconds
 
     @property
@@ -104,4 +98,16 @@ class StageSeconds:
             backward_weight_s=self.backward_weight_s,
             transfer_s=np.zeros_like(self.transfer_s),
             overlapped_s=None if overlapped is None else overlapped + forward + backward[..., ::-1],
+        )
+
+
+def _check_pairs(overlapped_s: FloatArray, forward_s: FloatArray, backward_s: FloatArray) -> None:
+    """Refuse pairs that are shorter than the longer of their passes, or longer than both one after the other."""
+    least, most = np.maximum(forward_s, backward_s), forward_s + backward_s
+    wrong = (overlapped_s < least * (1 - _ROUNDING)) | (overlapped_s > most * (1 + _ROUNDING))
+    if wrong.any():
+        first = np.unravel_index(int(wrong.argmax()), wrong.shape)
+        raise ValueError(
+            f"overlapped_s: found {overlapped_s[first]}; a pair takes at least its longer pass, {least[first]} s, and "
+            f"at most both, {most[first]} s"
         )
