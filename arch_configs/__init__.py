@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from archplace.arch_configs.accelerator_files import accelerator_names, load_accelerator
     from archplace.arch_configs.architectures import Architectures
     from archplace.arch_configs.area import AreaBreakdown, Resources, area_breakdown, area_mm2, price_accelerator_area
-    from archplace.arch_configs.cluster import Cluster, Host, NetworkDimension, Topology
+    from archplace.arch_configs.cluster import Cluster, Endpoint, Host, NetworkDimension, Topology
     from archplace.arch_configs.cluster_files import cluster_names, load_cluster
     from archplace.arch_configs.errors import ArchplaceError, ConfigError, InfeasibleError, Problem, StoreError
     from archplace.arch_configs.space import DesignSpace, Parameter
@@ -47,6 +47,7 @@ else:
         ),
         "cluster": (
             "Cluster",
+            "Endpoint",
             "Host",
             "NetworkDimension",
             "Topology",
@@ -95,6 +96,7 @@ __all__ = [
     "Cluster",
     "ConfigError",
     "DesignSpace",
+    "Endpoint",
     "GlobalBuffer",
     "Hbm",
     "Host",

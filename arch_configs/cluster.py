@@ -64,6 +64,17 @@ def achievable_problem(table: Sequence[tuple[int, float]]) -> tuple[int, str] | 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """What a collective costs a device beside the network, once, however many dimensions it crosses."""
+
+    start_s: float = 0.0
+    """Seconds before the first byte leaves: launching a kernel and meeting the other members."""
+    pass_bytes_per_s: float | None = None
+    """Rate at which a device passes its buffer of an all-reduce once, to copy and to add, while nothing moves on the
+    network; None for no time at all. A reduce-scatter and an all-gather pass half of it each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """The host's side of one device: where activations and optimizer states can be offloaded to."""
 
@@ -80,6 +91,7 @@ class Cluster:
     name: str
     dimensions: tuple[NetworkDimension, ...]
     sources: Mapping[str, str] = field(hash=False)
+    endpoint: Endpoint = field(default_factory=Endpoint)
     host: Host | None = None
     """None where nothing is known of it; then nothing can be offloaded."""
 

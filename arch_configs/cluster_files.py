@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from archplace.arch_configs._builtin import builtin_names, locate
 from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
 from archplace.arch_configs._yaml import Document, KeyPath, dotted
-from archplace.arch_configs.cluster import Cluster, Host, NetworkDimension, Topology, achievable_problem
+from archplace.arch_configs.cluster import Cluster, Endpoint, Host, NetworkDimension, Topology, achievable_problem
 from archplace.arch_configs.files import FileModel, parse_document, read_lenient
 from archplace.arch_configs.units import Bytes, BytesPerSecond, SecondsOrZero
 
@@ -54,6 +54,11 @@ class _Dimension(Sourced):
         return table
 
 
+class _Endpoint(Sourced):
+    start: SecondsOrZero = 0.0
+    pass_bandwidth: BytesPerSecond | None = None
+
+
 class _Host(Sourced):
     bandwidth: BytesPerSecond
     memory: Bytes
@@ -63,6 +68,7 @@ class _Cluster(FileModel):
     name: _Text
     description: str = ""
     dimensions: Annotated[tuple[_Dimension, ...], Field(min_length=1, max_length=16)]
+    endpoint: _Endpoint | None = None
     host: _Host | None = None
 
 
@@ -111,8 +117,8 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     """
     document = read_lenient(locate(name_or_path, "clusters", "cluster"))
     sections = _sections(document)
-    host = ("cluster", "host")
-    document = _with_extent_problems(check_sources(document, [*sections, host]), sections)
+    others: list[KeyPath] = [("cluster", "endpoint"), ("cluster", "host")]
+    document = _with_extent_problems(check_sources(document, [*sections, *others]), sections)
     file = parse_document(document, _ClusterFile).cluster
     dimensions: list[NetworkDimension] = []
     sources: dict[str, str] = {}
@@ -122,15 +128,17 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
             for key, text in texts.items():
                 sources[f"dimensions[{len(dimensions)}].{'size' if key == 'shape' else key}"] = text
             dimensions.append(ring)
-    if file.host is not None:
-        sources |= {f"host.{key}": text for key, text in collect_sources(document, [host]).items()}
+    for section in others:
+        if section[-1] in file.model_fields_set:
+            texts = collect_sources(document, [section])
+            sources |= {f"{section[-1]}.{key}": text for key, text in texts.items()}
+    endpoint, host = file.endpoint, file.host
     return Cluster(
         name=file.name,
         dimensions=tuple(dimensions),
         sources=sources,
-        host=None
-        if file.host is None
-        else Host(bandwidth_bytes_per_s=file.host.bandwidth, memory_bytes=file.host.memory),
+        endpoint=Endpoint(start_s=endpoint.start, pass_bytes_per_s=endpoint.pass_bandwidth) if endpoint else Endpoint(),
+        host=Host(bandwidth_bytes_per_s=host.bandwidth, memory_bytes=host.memory) if host else None,
     )
 
 

@@ -3,6 +3,7 @@
 from archplace.costmodel.network.astra_sim import AllToAllImplementation, AstraSimSystem
 from archplace.costmodel.network.groups import ORDERED_AXES, DeviceOrder, Group
 from archplace.costmodel.network.layout import Share, lay, spread
+from archplace.costmodel.network.orders import distinct_orders
 from archplace.costmodel.network.plans import Algorithm, Phase
 from archplace.costmodel.network.pricer import NetworkPricer, PricingMode
 from archplace.costmodel.network.ring import collective_s, ring_bytes, ring_s, sent_bytes, transfer_s
@@ -19,6 +20,7 @@ __all__ = [
     "PricingMode",
     "Share",
     "collective_s",
+    "distinct_orders",
     "lay",
     "ring_bytes",
     "ring_s",

@@ -20,7 +20,7 @@ class Share:
     """Members of the emptiest part in this and the faster dimensions together: what the payload is divided by."""
     dimension: NetworkDimension
     distance: int = 1
-    """Steps of the dimension from one member to the next; on a ring as many groups share each link."""
+    """On a ring, steps from one member to the next, and so how many groups share each link; elsewhere 1."""
     even: bool = True
     """Whether all groups lie alike in this dimension and fill it evenly."""
 
@@ -50,7 +50,7 @@ def spread(cluster: Cluster, *, size: int, stride: int) -> tuple[Share, ...]:
                 members=ceil(members / inside),
                 reduced=size % members or members,
                 dimension=dimension,
-                distance=max(1, stride // below),
+                distance=max(1, stride // below) if dimension.topology is Topology.RING else 1,
                 even=even,
             )
             shares.append(share)

@@ -5,7 +5,7 @@ from enum import StrEnum
 import numpy as np
 
 from archplace.arch_configs.architectures import FloatArray
-from archplace.arch_configs.cluster import Cluster
+from archplace.arch_configs.cluster import Cluster, Endpoint
 from archplace.costmodel.network.astra_sim import AstraSimSystem, astra_sim_s
 from archplace.costmodel.network.groups import Group
 from archplace.costmodel.network.hierarchy import plan
@@ -20,7 +20,7 @@ class PricingMode(StrEnum):
 
     BEST = "best"
     """Per dimension and payload the fastest algorithm that its topology allows, links with the fraction of their
-    bandwidth that messages of each size achieve."""
+    bandwidth that messages of each size achieve, and what a collective costs at its endpoints."""
     RING = "ring"
     """Rings in every dimension over ideal links: linear in the payload."""
     ASTRA_SIM = "astra_sim"
@@ -61,7 +61,7 @@ class NetworkPricer:
         if self.mode is PricingMode.ASTRA_SIM:
             whole = group.size == self.cluster.size
             return astra_sim_s(kind, payload, shares, system=self._astra_sim, whole=whole)
-        return plan(kind, shares).curve.at(payload)
+        return plan(kind, shares).curve.at(payload) + endpoint_s(self.cluster.endpoint, kind, payload, shares)
 
     def sent_bytes(self, kind: CollectiveKind, payload_bytes: FloatArray | float, group: Group) -> FloatArray:
         """Return the bytes that one device sends in the collective whose seconds :meth:`seconds` gives.
@@ -74,7 +74,7 @@ class NetworkPricer:
         return ring_bytes(kind, payload, self.shares(group))
 
     def algorithm(self, kind: CollectiveKind, payload_bytes: float, group: Group) -> tuple[Phase, ...]:
-        """Return what the fastest way of mode ``best`` carries out for one payload, in order."""
+        """Return what the fastest way of mode ``best`` carries out in the network for one payload, in order."""
         return plan(kind, self.shares(group)).phases(float(_payload(payload_bytes)))
 
     def transfer_s(self, payload_bytes: FloatArray | float, group: Group) -> FloatArray:
@@ -83,6 +83,26 @@ class NetworkPricer:
         The slowest boundary between neighbours counts. The same as :meth:`seconds` of a point-to-point step.
         """
         return self.seconds(CollectiveKind.POINT_TO_POINT, payload_bytes, group)
+
+
+_PASSES = {
+    CollectiveKind.ALL_REDUCE: 1.0,
+    CollectiveKind.REDUCE_SCATTER: 0.5,
+    CollectiveKind.ALL_GATHER: 0.5,
+}
+"""Of the buffer by its device. Measured for all-reduces, whose halves are taken to share it evenly; the others only
+send what lies in the buffer, or write what comes."""
+
+
+def endpoint_s(
+    endpoint: Endpoint, kind: CollectiveKind, payload_bytes: FloatArray, shares: tuple[Share, ...]
+) -> FloatArray:
+    """Return the seconds that a collective costs a device beside the network; none for a group of one."""
+    if not shares:
+        return np.zeros_like(payload_bytes)
+    passed = _PASSES.get(kind, 0.0) * payload_bytes
+    seconds = np.full_like(payload_bytes, endpoint.start_s)
+    return seconds if endpoint.pass_bytes_per_s is None else seconds + passed / endpoint.pass_bytes_per_s
 
 
 def _payload(payload_bytes: FloatArray | float) -> FloatArray:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archplace.arch_configs import Cluster, NetworkDimension, Topology, cluster_names, load_cluster
+from archplace.arch_configs import Cluster, Endpoint, Host, NetworkDimension, Topology, cluster_names, load_cluster
 from archplace.arch_configs.errors import ConfigError
 
 
@@ -43,7 +43,9 @@ def test_presets(name, topologies, shape, bandwidths):
     assert [dimension.topology for dimension in found.dimensions] == topologies
     assert sizes(found) == shape
     assert tuple(dimension.bandwidth_bytes_per_s for dimension in found.dimensions) == bandwidths
-    assert len(found.sources) == 3 * len(shape)
+    assert found.sources.keys() >= {
+        f"dimensions[{i}].{key}" for i in range(len(shape)) for key in ("size", "bandwidth", "latency")
+    }
 
 
 def test_every_preset_is_fastest_first_and_large_enough():
@@ -124,6 +126,92 @@ def test_wrong_files(tmp_path):
         "'2 us' or seconds",
         ":5:77: cluster.dimensions[1].source: says nothing about bandwidth, latency; add each with its source",
     ]
+
+
+def test_a_torus_is_one_ring_for_each_number_of_its_shape(tmp_path):
+    path = tmp_path / "net.yaml"
+    path.write_text(
+        "cluster:\n"
+        "  name: net\n"
+        "  dimensions:\n"
+        "    - {name: ici, topology: torus, shape: [16, 8], bandwidth: 90 GB/s, latency: 1 us, source: book}\n"
+        "    - {name: row, topology: torus, shape: [4], bandwidth: 9 GB/s, latency: 2 us, source: book}\n"
+    )
+    found = load_cluster(path)
+    assert [(d.name, d.topology, d.size, d.bandwidth_bytes_per_s) for d in found.dimensions] == [
+        ("ici0", Topology.RING, 16, 90e9),
+        ("ici1", Topology.RING, 8, 90e9),
+        ("row", Topology.RING, 4, 9e9),
+    ]
+    assert found.sources["dimensions[1].size"] == "book"
+    assert sizes(found.sized(64)) == (16, 4)
+    assert found.host is None
+
+
+def test_endpoints_hosts_and_fractions_of_a_file():
+    found = load_cluster("a100-superpod")
+    node, fabric = found.dimensions
+    assert found.endpoint == Endpoint(start_s=pytest.approx(13.95e-6), pass_bytes_per_s=543e9)
+    assert found.host == Host(bandwidth_bytes_per_s=16e9, memory_bytes=250 * 10**9)
+    assert [size for size, _ in node.achievable] == [2**16, 2**19, 2**22, 2**25, 2**28]
+    assert fabric.achievable == ()
+    assert found.sources.keys() >= {"dimensions[0].achievable", "endpoint.start", "host.memory"}
+    assert found.sized(64).host == found.host
+    assert load_cluster("tpu-v4-pod").endpoint == Endpoint()
+
+
+def test_wrong_extents_fractions_and_hosts(tmp_path):
+    path = tmp_path / "net.yaml"
+    path.write_text(
+        "cluster:\n"
+        "  name: net\n"
+        "  dimensions:\n"
+        "    - {name: a, topology: torus, size: 4, bandwidth: 1 GB/s, latency: 0 s, source: x}\n"
+        "    - {name: b, topology: ring, bandwidth: 1 GB/s, latency: 0 s, source: x}\n"
+        "    - name: c\n"
+        "      topology: switch\n"
+        "      size: 2\n"
+        "      bandwidth: 1 GB/s\n"
+        "      latency: 0 s\n"
+        "      achievable: [{message: 1 KiB, fraction: 0.2}, {message: 2 KiB, fraction: 0.5}]\n"
+        "      source: x\n"
+        "  host: {bandwidth: 16 GB/s, memory: 0 GB, source: {bandwidth: x}}\n"
+        "  endpoint: {begin: 1 us, source: x}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_cluster(path)
+    assert [str(problem).removeprefix(str(path)) for problem in caught.value.problems] == [
+        ":4:34: cluster.dimensions[0].size: a torus has no size; write 'shape: [16, 16, 16]' instead",
+        ":5:7: cluster.dimensions[1].size: the key 'size' is missing in 'cluster.dimensions[1].size'; add 'size: 8'",
+        ":11:7: cluster.dimensions[2].achievable: entry 2: found the fraction 0.5 for 2048 bytes, with which they "
+        "would arrive sooner than 1024 bytes do; allowed: at most 0.4",
+        ":13:38: cluster.host.memory: found '0 GB', which is zero; allowed: capacity such as '16 MiB', '80 GB' or "
+        "bytes",
+        ":13:44: cluster.host.source: says nothing about memory; add each with its source",
+        ":14:14: cluster.endpoint.begin: unknown key 'begin'; allowed: source, start, pass_bandwidth",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (((1024, 0.0),), "a: found the fraction 0; allowed: more than 0 and at most 1"),
+        (((1024, 1.5),), "a: found the fraction 1.5"),
+        (((0, 0.5),), "a: found a message of 0 bytes; allowed: at least 1"),
+        (((1024, 0.5), (1024, 0.6)), "a: found a message of 1024 bytes after one of 1024; sort the table by size"),
+        (((1024, 0.1), (2048, 0.3)), "allowed: at most 0.2"),
+    ],
+)
+def test_fractions_that_cannot_be(table, text):
+    with pytest.raises(ValueError, match=text):
+        NetworkDimension(
+            name="a",
+            topology=Topology.SWITCH,
+            size=2,
+            bandwidth_bytes_per_s=1e9,
+            latency_s=0.0,
+            achievable=table,
+        )
 
 
 def test_an_empty_list_of_dimensions_is_an_error(tmp_path):
