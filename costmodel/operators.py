@@ -41,7 +41,8 @@ class Parts(NamedTuple):
     """Where an operator's seconds go, shape ``(n_archs,)`` each.
 
     Array and local port overlap and are followed by filling and draining; lanes, global port and HBM run beside
-    them; the load of the first tile precedes everything.
+    them; the load of the first tile precedes everything. Where lanes and arrays take turns, the lanes' seconds come on
+    top of the arrays' as well.
     """
 
     array_s: FloatArray
@@ -53,11 +54,13 @@ class Parts(NamedTuple):
     """Filling and draining of the array."""
     first_load_s: FloatArray
     """Load of one unit's first tile from HBM; the other units' tiles come while the first computes."""
+    turns_s: FloatArray = np.zeros(1)
+    """Lane work that the arrays wait for."""
 
     @property
     def total_s(self) -> FloatArray:
         """Seconds of the operator."""
-        array = np.maximum(self.array_s, self.local_port_s) + self.fill_s
+        array = np.maximum(self.array_s, self.local_port_s) + self.fill_s + self.turns_s
         beside = np.maximum(np.maximum(self.lanes_s, self.global_port_s), self.hbm_s)
         return np.maximum(array, beside) + self.first_load_s
 
@@ -391,25 +394,29 @@ class Pricer:
     def _attention(
         self, attention: FusedAttention, work: VectorWork, precision: str, *, one_unit: bool, share: FloatArray
     ) -> Parts:
-        """Price attention whose scores stay on chip: its products follow each other, the lanes work beside them.
+        """Price attention whose scores stay on chip.
 
-        Scores and probabilities go between arrays and lanes as the products' results and operands do, through the
-        global buffer; HBM sees what ``work`` says and what :func:`passes_again` adds.
+        Its products follow each other, and arrays and lanes take turns: a tile of scores must pass the lanes before the
+        next product reads it. A kernel that works on two tiles at once hides part of this (Shah et al. 2024,
+        arXiv:2407.08608, section 3.1); measured ones reach 50 to 75 % of the arrays' peak all the same. Scores and
+        probabilities go between arrays and lanes as the products' results and operands do, through the global buffer;
+        HBM sees what ``work`` says and what :func:`passes_again` adds.
         """
         products = [
             self._tensor(product, precision, None, one_unit=one_unit, share=share) for product in attention.products
         ]
         again = passes_again(attention, ELEMENT_BYTES[precision], self._archs.global_buffer_bytes * share)
         reads, writes = again.read_bytes + float(work.read_bytes), again.write_bytes + float(work.write_bytes)
-        nothing = np.zeros(1)
+        nothing, lanes_s = np.zeros(1), self._lanes(work, one_unit=one_unit)
         return Parts(
             array_s=sum((product.array_s for product in products), nothing),
-            lanes_s=self._lanes(work, one_unit=one_unit),
+            lanes_s=lanes_s,
             local_port_s=sum((product.local_port_s for product in products), nothing),
             global_port_s=sum((product.global_port_s for product in products), nothing),
             hbm_s=self._hbm_s(reads, writes, share),
             fill_s=sum((product.fill_s for product in products), nothing),
             first_load_s=self._first_load_s(products[0], share),
+            turns_s=lanes_s,
         )
 
     def _fused(self, tensor: _TensorPart, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:

@@ -76,7 +76,8 @@ class Graph:
     ) -> str:
         """Add a matrix product, fused with the vector work ``epilogue`` if there is one.
 
-        Its operands are of the activations' format unless ``precision`` says otherwise.
+        Its operands are of the activations' format unless ``precision`` says otherwise; a product with a block's
+        weights is a :meth:`linear` one.
         """
         return self._add(
             Operator(

@@ -10,7 +10,8 @@ class Unit(StrEnum):
     TENSOR = "tensor"
     VECTOR = "vector"
     FUSED = "fused"
-    """A matrix product whose result passes through a vector unit on its way out: needs both units together."""
+    """Matrix products whose results pass through a vector unit, on their way out or to the next product: needs both
+    units together."""
     NETWORK = "network"
 
 

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import cluster, table
 
+from archplace.arch_configs import load_accelerator
+from archplace.arch_configs.architectures import Architectures
 from archplace.costmodel import Pricer
 from archplace.costmodel._attention import passes_again
 from archplace.workloads.operators import FusedAttention, Gemm, Operator, Phase, Unit, VectorWork
@@ -35,12 +37,36 @@ def parts(attention: FusedAttention, **machine: float):
     return {name: float(np.max(value)) for name, value in found._asdict().items()}
 
 
-def test_products_follow_each_other_and_lanes_work_beside_them() -> None:
+def test_products_follow_each_other_and_take_turns_with_the_lanes() -> None:
     found = parts(HEADS, **FREE)
     # 2 · 32 · 4096 · 2048 · 128 multiply-accumulates on 4 arrays of 128 × 128 at 1 GHz
     assert found["array_s"] == pytest.approx(2 * 32 * 4096 * 2048 * 128 / (4 * 128 * 128) * 1e-9, rel=1e-12)
     # 8 operations for each of 32 · 4096 · 2048 scores on 256 lanes
     assert found["lanes_s"] == pytest.approx(32 * 4096 * 2048 * 8 / 256 * 1e-9, rel=1e-12)
+    total_s = float(Pricer(table(**FREE), cluster()).price([operator_of(HEADS)]).all_s[0, 0])
+    assert total_s == pytest.approx(found["array_s"] + found["lanes_s"] + found["fill_s"] + found["first_load_s"])
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "least", "most"),
+    [
+        # FlashAttention-2 on A100: 50 to 73 % of peak (Dao 2023, arXiv:2307.08691, abstract)
+        ("a100-80gb", 0.50, 0.73),
+        # FlashAttention-3 on H100, forward in fp16: up to 75 % (Shah et al. 2024, arXiv:2407.08608, abstract)
+        ("h100-sxm", 0.50, 0.75),
+    ],
+)
+@pytest.mark.parametrize("length", [2048, 8192, 16384])
+def test_forward_rates_are_those_of_published_kernels(accelerator: str, least: float, most: float, length: int) -> None:
+    # Their benchmark: 16,384 tokens, heads of 128 elements, hidden size 2048, causal
+    archs = Architectures.of(load_accelerator(accelerator))
+    attention = FusedAttention(
+        batch=16 * 16384 // length, rows=length, keys=length, met_keys=length // 2, head_dim=128, value_dim=128
+    )
+    seconds = float(Pricer(archs, cluster()).price([operator_of(attention)]).all_s[0, 0])
+    peak = archs.tensor_count * archs.tensor_rows * archs.tensor_cols * archs.clock_hz
+    peak_macs_per_s = float((peak * archs.tensor_macs_per_element["bf16"])[0])
+    assert least <= attention.macs / seconds / peak_macs_per_s <= most
 
 
 def test_a_buffer_that_holds_keys_and_values_moves_each_operand_once() -> None:
