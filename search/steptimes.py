@@ -251,7 +251,18 @@ def _row_sums(values: FloatArray) -> FloatArray:
 
 
 def refusals(workload: Workload, widths: Sequence[int], microbatches: Sequence[int]) -> dict[tuple[int, int], str]:
-    """Return the reason why each (tensor-parallel width, microbatch) is impossible; possible ones are absent."""
+    """Return the reason why each (tensor-parallel width, microbatch) is impossible; possible ones are absent.
+
+    The search of accelerators lays out chains of an embedding, blocks of one kind, and a head.
+    """
+    kinds = workload.model.blocks
+    if len(kinds) > 1:
+        names = ", ".join(f"{block.count} × {block.name}" for block in kinds)
+        reason = (
+            f"{workload.model.name} has {len(kinds)} kinds of blocks ({names}); the search of accelerators places "
+            "models of one kind"
+        )
+        return {(width, microbatch): reason for width in widths for microbatch in microbatches}
     found = {}
     for width in widths:
         for microbatch in microbatches:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
-from workload_helpers import layer, models, operator, sharded_jobs, sharded_steps, step_macs, workload_of
+from workload_helpers import layer, models, operator, sharded_jobs, sharded_steps, step_macs
 
 from archplace.workloads import (
     CollectiveKind,
