@@ -40,7 +40,6 @@ def test_operands_take_one_byte_and_results_two() -> None:
     )
     assert wide >= 2 * (operands + results)
     assert operands + 2 * results <= narrow < wide
-    assert narrow - 2 * results < wide - 2 * results
 
 
 @pytest.mark.parametrize(("precision", "scalings"), [(Precision.FP8, 1), (Precision.FP8_BLOCKS, 4096 // 128)])
