@@ -13,6 +13,7 @@ from archplace.workloads import (
     Layer,
     LayerSharding,
     Phase,
+    Precision,
     TrainingStep,
     load_model,
     load_workload,
@@ -22,7 +23,8 @@ D, S = 7168, 4096
 
 
 def step_of(sharding: LayerSharding, *, fused: bool = False) -> TrainingStep:
-    return replace(load_workload("deepseek-v3"), fused_attention=fused).step(sharding)
+    training = load_workload("deepseek-v3")
+    return replace(training, fused_attention=fused, precision=Precision.BF16).step(sharding)
 
 
 def tensor_exchanges(found: Layer) -> dict[str, tuple[CollectiveKind, int]]:
@@ -66,7 +68,7 @@ def test_latents_are_gathered_instead_of_activations() -> None:
 
 def test_without_sequence_parallelism_latents_are_whole() -> None:
     model = replace(load_model("deepseek-v3"), experts=None, multi_token_prediction=0)
-    training = replace(load_workload("deepseek-v3"), model=model, fused_attention=False)
+    training = replace(load_workload("deepseek-v3"), model=model, fused_attention=False, precision=Precision.BF16)
     block = layer(training.step(LayerSharding(microbatch=1, tensor=8)), "block")
     assert operator(block.forward, "query_down").gemm == Gemm(m=S, n=1536, k=D)
     reduced = CollectiveKind.ALL_REDUCE
@@ -89,7 +91,7 @@ def test_what_latent_attention_keeps() -> None:
 def test_queries_may_be_projected_at_once() -> None:
     latent = LatentAttention(kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128)
     model = replace(load_model("deepseek-v3"), latent_attention=latent)
-    training = replace(load_workload("deepseek-v3"), model=model)
+    training = replace(load_workload("deepseek-v3"), model=model, precision=Precision.BF16)
     block = layer(training.step(LayerSharding(microbatch=1, tensor=8, sequence=True)), "dense_block")
     assert operator(block.forward, "query").gemm == Gemm(m=S, n=16 * 192, k=D)
     assert tensor_exchanges(block)["attention_input.all_gather"] == (CollectiveKind.ALL_GATHER, 2 * S * D)
@@ -179,3 +181,18 @@ def test_latents_refuse_widths_out_of_range(changes: dict[str, int], message: st
 def test_models_refuse_latents_that_do_not_fit(changes: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(load_model("deepseek-v3"), **changes)
+
+
+def test_latents_travel_as_they_were_cast() -> None:
+    training = load_workload("deepseek-v3")
+    assert training.precision is Precision.FP8_BLOCKS
+    block = layer(training.step(LayerSharding(microbatch=1, tensor=8, sequence=True)), "dense_block")
+    exchanged = tensor_exchanges(block)
+    assert exchanged["query_latent.all_gather"] == (CollectiveKind.ALL_GATHER, S * 1536)
+    # the rotary part of the keys stays as it is
+    assert exchanged["key_value_latent.all_gather"] == (CollectiveKind.ALL_GATHER, S * (512 + 2 * 64))
+    assert exchanged["key_value_latent.gradient_reduce_scatter"] == (CollectiveKind.REDUCE_SCATTER, 2 * S * (512 + 64))
+    # one cast of the input for both projections
+    assert operator(block.forward, "query_down").inputs == ("attention_input.cast",)
+    assert operator(block.forward, "key_value_down").inputs == ("attention_input.cast",)
+    assert operator(block.forward, "query_down").precision == "fp8"

@@ -15,6 +15,7 @@ from archplace.workloads import (
     LayerSharding,
     Model,
     Phase,
+    Precision,
     TrainingStep,
     Unit,
     Workload,
@@ -24,8 +25,8 @@ from archplace.workloads import (
 cases = today_models().flatmap(lambda model: st.tuples(st.just(model), shardings(model)))
 
 
-def step_of(model: Model, sharding: LayerSharding) -> TrainingStep:
-    training = workload(model)
+def step_of(model: Model, sharding: LayerSharding, precision: Precision = Precision.BF16) -> TrainingStep:
+    training = workload(model, precision)
     assert training.refusal(sharding) is None
     return training.step(sharding)
 
@@ -111,10 +112,10 @@ def routed_parameters(model: Model) -> int:
 
 
 @settings(max_examples=150, deadline=None)
-@given(case=cases)
-def test_graphs_are_well_formed(case: tuple[Model, LayerSharding]) -> None:
+@given(case=cases, precision=st.sampled_from([Precision.BF16, Precision.FP8, Precision.FP8_BLOCKS]))
+def test_graphs_are_well_formed(case: tuple[Model, LayerSharding], precision: Precision) -> None:
     model, sharding = case
-    for found, count in step_of(model, sharding).layers:
+    for found, count in step_of(model, sharding, precision).layers:
         assert count >= 1
         assert found.carried_bytes <= found.input_bytes
         assert found.expert_parameters <= found.parameters
@@ -165,3 +166,15 @@ def test_rings_need_fused_attention(name: str) -> None:
     refusal = training.refusal(sharding)
     assert refusal is not None
     assert "fused_attention: true" in refusal
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases, precision=st.sampled_from([Precision.FP8, Precision.FP8_BLOCKS]))
+def test_narrow_operands_change_neither_products_nor_parameters(
+    case: tuple[Model, LayerSharding], precision: Precision
+) -> None:
+    wide, narrow = step_of(*case), step_of(*case, precision)
+    assert step_macs(wide) == step_macs(narrow)
+    for (one, _), (other, _) in zip(wide.layers, narrow.layers, strict=True):
+        assert (one.parameters, one.expert_parameters) == (other.parameters, other.expert_parameters)
+        assert (one.input_bytes, one.output_bytes) == (other.input_bytes, other.output_bytes)

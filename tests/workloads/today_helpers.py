@@ -122,10 +122,11 @@ def shardings(draw: st.DrawFn, model: Model) -> LayerSharding:
         context_kind=ContextKind.ALL_GATHER,
         expert=draw(st.sampled_from([1, 2, 8])) if model.experts is not None else 1,
         expert_tensor=draw(st.sampled_from([1, 2])) if model.experts is not None else 1,
+        overlap_pieces=draw(st.sampled_from([1, 2])) if tensor > 1 and model.patches is None else 1,
     )
 
 
-def workload(model: Model) -> Workload:
+def workload(model: Model, precision: Precision = Precision.BF16) -> Workload:
     """The model in training on short sequences; targets are half as long."""
     return Workload(
         name="w",
@@ -133,6 +134,6 @@ def workload(model: Model) -> Workload:
         sequence_length=LENGTH if model.patches is None else model.patches.tokens,
         target_length=LENGTH // 2 if model.decoder_layers else None,
         global_batch=2,
-        precision=Precision.BF16,
+        precision=precision,
         optimizer=OptimizerKind.ADAM,
     )
