@@ -20,41 +20,27 @@ from archplace.costmodel import (
     POLICIES,
     Allowance,
     MemoryCoefficients,
-    Offload,
     Replicas,
-    SharedStates,
     StateSharding,
     memory_coefficients,
     policy_of,
-    replica_refusal,
     updated_parameters,
 )
-from archplace.costmodel.network import DeviceOrder, NetworkPricer
+from archplace.costmodel.network import NetworkPricer
 from archplace.search.pipeline import (
     SPLIT_BACKWARD,
     PipelineCoefficients,
     PipelineSchedule,
-    ScheduleShape,
     coefficients,
     in_flight,
-    refusal,
 )
 from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray, IntArray
+from archplace.search.strategy.combinations import Choices, Combinations, Entry
 from archplace.search.strategy.exchanges import ExchangeSeconds, exchange_seconds
 from archplace.search.strategy.layers import Pass
 from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
-from archplace.search.strategy.strategy import EQUAL_PARTS, Overlap, Strategy
+from archplace.search.strategy.strategy import Strategy
 from archplace.workloads import Axis, Recompute, TrainingStep
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One number of stages and replicas on one order of the devices."""
-
-    stages: int
-    data: int
-    microbatches: int
-    order: DeviceOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +54,11 @@ class Device:
     allowance: Allowance = field(default_factory=Allowance)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """What rows of a block differ in besides their entry."""
-
-    schedules: tuple[tuple[PipelineSchedule, int], ...]
-    """With the virtual stages of each."""
-    states: tuple[StateSharding, ...]
-    offload: tuple[Offload, ...]
-    overlap: tuple[Overlap, ...]
-    policies: tuple[Recompute, ...]
-
-
 class StrategyBlock:
     """The strategies of one sharding of the layers whose groups lie alike in the network.
 
     ``seconds`` are those of every pass, by kind of layer, ``(S,)`` each. Combinations that are not possible have no
-    row; :attr:`refused` counts them by reason.
+    row.
     """
 
     def __init__(
@@ -100,13 +74,13 @@ class StrategyBlock:
         self.entries = tuple(entries)
         self.choices = choices
         self.device = device
-        self.refused: dict[str, int] = {}
         self.seconds = seconds
         self._policies = np.array([POLICIES.index(policy) for policy in choices.policies])
         self.counts = tuple(count for _, count in step.layers)
         self._microbatches = np.array([entry.microbatches for entry in entries], dtype=np.int64)
         self._replay_s = np.array([self._replayed_s(policy) for policy in choices.policies])
-        valid = self._valid()
+        self.combinations = Combinations(step.sharding, self.counts, entries, choices)
+        valid = self.combinations.possible
         grid = np.broadcast_to(
             valid[:, :, :, None, None],
             (*valid.shape, len(choices.offload), len(choices.overlap)),
@@ -142,47 +116,11 @@ class StrategyBlock:
             policies=self.choices.policies,
         )
 
-    def _valid(self) -> BoolArray:
-        """Return which combinations of entry, schedule and shared states are possible."""
-        entries, choices, sharding = self.entries, self.choices, self.step.sharding
-        valid = np.ones((len(entries), len(choices.schedules), len(choices.states)), dtype=np.bool_)
-        for e, entry in enumerate(entries):
-            for c, (schedule, virtual) in enumerate(choices.schedules):
-                reason = self._schedule_refusal(entry, schedule, virtual)
-                valid[e, c] &= reason is None
-                self._count(reason, len(choices.states))
-            for s, states in enumerate(choices.states):
-                reason = replica_refusal(sharding, states, entry.data)
-                self._count(reason, int(valid[e, :, s].sum()))
-                valid[e, :, s] &= reason is None
-                if states.states is not SharedStates.NONE and sharding.context * entry.data == 1:
-                    valid[e, :, s] = False  # nobody to share with: the same as not sharing
-        return valid
-
     def _replayed_s(self, policy: Recompute) -> FloatArray:
         """Return what recomputation adds to a layer's backward pass, ``(S,)``."""
         again = {Recompute.NONE: None, Recompute.SELECTIVE: Pass.SELECTIVE_REPLAY, Recompute.FULL: Pass.FORWARD}
         does = [again[policy_of(layer, policy)] for layer, _ in self.step.layers]
         return np.array([0.0 if which is None else self.seconds[which][i] for i, which in enumerate(does)])
-
-    def _schedule_refusal(self, entry: Entry, schedule: PipelineSchedule, virtual: int) -> str | None:
-        counts = [count for _, count in self.step.layers]
-        inner = sum(counts[1:-1])
-        shape = ScheduleShape(schedule=schedule, stages=entry.stages, virtual=virtual, microbatches=entry.microbatches)
-        reason = refusal(shape, inner if schedule in EQUAL_PARTS else sum(counts))
-        parts = shape.virtual_stages
-        if reason is None and schedule in EQUAL_PARTS and inner % parts:
-            return (
-                f"{schedule} needs equal parts: {inner} repeated layers do not divide over {entry.stages} stages x "
-                f"{virtual} virtual stages"
-            )
-        if reason is None and entry.stages == 1 and schedule is not self.choices.schedules[0][0]:
-            return "a single stage has no pipeline to schedule"
-        return reason
-
-    def _count(self, reason: str | None, combinations: int) -> None:
-        if reason is not None and combinations:
-            self.refused[reason] = self.refused.get(reason, 0) + combinations
 
     def _replicas(self, states: StateSharding, entries: IntArray) -> Replicas:
         data = np.array([self.entries[e].data for e in entries.tolist()], dtype=np.int64)

@@ -12,11 +12,11 @@ from archplace.search.pipeline import SPLIT_BACKWARD, PipelineSchedule
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, optimizer_operator
 from archplace.search.strategy.axes import Axes
-from archplace.search.strategy.block import Choices, Device, Entry, StrategyBlock
-from archplace.search.strategy.chain import FloatArray
-from archplace.search.strategy.layers import Pass, pass_seconds
+from archplace.search.strategy.block import Device, StrategyBlock
+from archplace.search.strategy.combinations import Choices, Combinations, Entry
+from archplace.search.strategy.layers import Exchanges, Pass, PassGraphs
 from archplace.search.strategy.problem import PlanProblem
-from archplace.workloads import Axis, LayerSharding, Recompute, TrainingStep
+from archplace.workloads import Axis, Collective, LayerSharding, Recompute, TrainingStep
 
 LAYER_AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT, Axis.EXPERT_TENSOR)
 """Axes along which the devices of a layer exchange."""
@@ -121,6 +121,8 @@ class BlockMaker:
         self.problem, self.axes, self.cache = problem, axes, cache
         self.network: NetworkPricer = problem.network()
         self._architectures = problem.architectures
+        self._pricer = Pricer(self._architectures, problem.cluster, network=self.network)
+        self._known: dict[LayerSharding, tuple[TrainingStep, PassGraphs]] = {}
         host = problem.cluster.host
         self._device = Device(
             hbm_bytes=float(problem.accelerator.hbm.capacity_bytes),
@@ -165,22 +167,54 @@ class BlockMaker:
 
     def _optimizer_s(self) -> float:
         operator = optimizer_operator(self.problem.workload.optimizer_work(OPTIMIZER_PARAMETERS))
-        pricer = Pricer(self._architectures, self.problem.cluster)
-        return float(pricer.price([operator]).all_s[0, 0]) / OPTIMIZER_PARAMETERS
+        return float(self._pricer.price([operator]).all_s[0, 0]) / OPTIMIZER_PARAMETERS
 
     def pricer(self, order: DeviceOrder) -> Pricer:
         """Return the prices of operators whose groups lie as ``order`` has them."""
         groups = {axis: order.group(axis) for axis in LAYER_AXES}
         return Pricer(self._architectures, self.problem.cluster, network=self.network, groups=groups)
 
-    def seconds(self, step: TrainingStep, order: DeviceOrder) -> dict[Pass, FloatArray]:
-        """Return the seconds of every pass that the axes need, ``(S,)`` each."""
-        layers = [layer for layer, _ in step.layers]
-        found = pass_seconds(layers, self._passes(), self.pricer(order), self.cache)
-        return {which: np.asarray(values.seconds[0]) for which, values in found.items()}
+    def _layers(self, sharding: LayerSharding) -> tuple[TrainingStep, PassGraphs]:
+        """Return the step of a sharding and the passes over its layers."""
+        if sharding not in self._known:
+            step = self.problem.workload.step(sharding)
+            layers = [layer for layer, _ in step.layers]
+            self._known[sharding] = step, PassGraphs(layers, self._passes(), self._pricer)
+        return self._known[sharding]
+
+    def _exchanges(self, order: DeviceOrder) -> Exchanges:
+        """Return the prices of what layers exchange whose groups lie as ``order`` has them."""
+        known: dict[Collective, float] = {}
+
+        def seconds(collective: Collective) -> float:
+            if collective not in known:
+                payload, group = float(collective.payload_bytes), order.group(collective.axis)
+                known[collective] = float(self.network.seconds(collective.kind, payload, group))
+            return known[collective]
+
+        return seconds
+
+    def least_step_s(self, family: Family) -> float:
+        """Return what no strategy of a family undercuts: every device computes its even share of the layers."""
+        step, graphs = self._layers(family.sharding)
+        least = graphs.least_s(self._exchanges(family.order))
+        backward = least[Pass.BACKWARD]
+        if Pass.WEIGHT_GRADIENT in least:
+            backward = np.minimum(backward, least[Pass.INPUT_GRADIENT] + least[Pass.WEIGHT_GRADIENT])
+        layer = least[Pass.FORWARD] + backward
+        if Pass.PAIR in least:
+            layer = np.minimum(layer, least[Pass.PAIR])
+        counts = [count for _, count in step.layers]
+        return min(entry.microbatches / entry.stages for entry in family.entries) * float(layer[0] @ counts)
+
+    def combinations(self, family: Family) -> Combinations:
+        """Return which strategies a family has, without their prices."""
+        counts = [count for _, count in self._layers(family.sharding)[0].layers]
+        return Combinations(family.sharding, counts, family.entries, self._choices)
 
     def block(self, family: Family) -> StrategyBlock:
         """Return the strategies of a family with their prices."""
-        step = self.problem.workload.step(family.sharding)
-        seconds = self.seconds(step, family.order)
+        step, graphs = self._layers(family.sharding)
+        found = graphs.seconds(self._exchanges(family.order), self.cache)
+        seconds = {which: values[0] for which, values in found.items()}
         return StrategyBlock(step, seconds, family.entries, self._choices, self._device, self.network)

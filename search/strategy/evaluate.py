@@ -104,11 +104,14 @@ def evaluate(
     axes = _only(strategy, recompute)
     families = Families(problem, axes)
     maker = BlockMaker(problem, axes, cache)
-    blocks = [block for family in families if len(block := maker.block(family))]
-    if not blocks:
-        refused = [*families.refused, *maker.refused]
-        raise ValueError(refused[0] if refused else "the strategy is not possible")
-    return _Evaluator(problem, maker, blocks[0], cache).run(held, recompute)
+    found = tuple(families)
+    refused = [*families.refused, *maker.refused]
+    if found and not maker.refused:
+        block = maker.block(found[0])
+        if len(block):
+            return _Evaluator(problem, maker, block, cache).run(held, recompute)
+        refused += block.combinations.refused
+    raise ValueError(refused[0])
 
 
 def _only(strategy: Strategy, recompute: Sequence[Recompute] | None) -> Axes:
@@ -357,7 +360,8 @@ class _Evaluator:
         passes = block.passes(0)
 
         def by_stage(values: FloatArray) -> FloatArray:
-            return (parts * values[0][policies]).sum(axis=1)
+            total: FloatArray = (parts * values[0][policies]).sum(axis=1)
+            return total
 
         pair = by_stage(passes.pair_s)
         paired = strategy.schedule.value == "dualpipe"
@@ -385,4 +389,4 @@ def _layer_flops(layer: Layer, policy: Recompute) -> float:
     elif does is Recompute.SELECTIVE:
         replay = operators_of(layer, Pass.SELECTIVE_REPLAY)
     executed = (*layer.forward, *layer.backward, *replay)
-    return sum(2.0 * operator.gemm.macs for operator in executed if operator.gemm is not None)
+    return sum(2.0 * operator.macs for operator in executed)

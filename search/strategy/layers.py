@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 
 from archplace.costmodel import Pricer
-from archplace.search.schedule import ScheduleCache, ScheduleGraph, ScheduleProblem, bracket_s
+from archplace.search.schedule import ScheduleCache, ScheduleGraph, ScheduleProblem, bracket_s, lower_bound_s
 from archplace.search.strategy.chain import FloatArray
-from archplace.workloads import Layer, Operator, Phase
+from archplace.workloads import Collective, Layer, Operator, Phase
 
 
 class Pass(StrEnum):
@@ -58,54 +59,97 @@ def _named(operators: Sequence[Operator], prefix: str) -> list[Operator]:
     ]
 
 
+class Exchanges(Protocol):
+    """Prices what the devices of a layer exchange."""
+
+    def __call__(self, collective: Collective) -> float:
+        """Return the seconds of one collective."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PassSeconds:
-    """Seconds of one pass over every kind of layer on every architecture, ``(n_archs, S)`` each."""
+class _Graph:
+    """One pass over one layer: seconds on one unit and on all, ``(n_archs, n_ops)``, exchanges left open."""
 
-    least_s: FloatArray
-    """What no schedule undercuts."""
-    seconds: FloatArray
-    """What the best schedule found takes; equal to ``least_s`` where that is proven optimal."""
+    which: Pass
+    column: int
+    graph: ScheduleGraph
+    one_s: FloatArray
+    all_s: FloatArray
+    collectives: tuple[tuple[int, Collective], ...]
+    """By the place of the operator."""
+
+    def priced(self, exchanges: Exchanges) -> tuple[FloatArray, FloatArray]:
+        """Return the seconds with those of the exchanges."""
+        if not self.collectives:
+            return self.one_s, self.all_s
+        one_s, all_s = self.one_s.copy(), self.all_s.copy()
+        for i, collective in self.collectives:
+            one_s[:, i] = all_s[:, i] = exchanges(collective)
+        return one_s, all_s
 
 
-def pass_seconds(
-    layers: Sequence[Layer], passes: Sequence[Pass], pricer: Pricer, cache: ScheduleCache
-) -> Mapping[Pass, PassSeconds]:
-    """Return the seconds of ``passes`` over each of ``layers`` on the architectures of ``pricer``.
+class PassGraphs:
+    """The operator graphs of ``passes`` over each of ``layers``, with what their computing takes.
 
-    Schedules that bound and list schedule do not settle are solved, with what ``cache`` knows.
+    What is exchanged is priced on demand: the same layers may lie in the network in several ways.
     """
-    archs = pricer.architectures
-    shape = (len(archs), len(layers))
-    found = {which: PassSeconds(least_s=np.zeros(shape), seconds=np.zeros(shape)) for which in passes}
-    open_: list[tuple[Pass, int, int, ScheduleProblem]] = []
-    for which in passes:
-        for column, layer in enumerate(layers):
-            operators = operators_of(layer, which)
-            if not operators:
-                continue
-            graph, prices = ScheduleGraph.of_operators(operators), pricer.price(operators)
-            bracket = bracket_s(graph, prices.one_s, prices.all_s, archs.tensor_count, archs.vector_count)
-            found[which].seconds[:, column] = bracket.upper_s
-            found[which].least_s[:, column] = np.where(bracket.closed, bracket.upper_s, bracket.lower_s)
-            open_ += [
-                (
-                    which,
-                    row,
-                    column,
-                    graph.problem(
-                        one_s=prices.one_s[row],
-                        all_s=prices.all_s[row],
-                        tensor_units=int(archs.tensor_count[row]),
-                        vector_units=int(archs.vector_count[row]),
-                    ),
+
+    def __init__(self, layers: Sequence[Layer], passes: Sequence[Pass], pricer: Pricer) -> None:
+        self._archs = pricer.architectures
+        self._passes = tuple(passes)
+        self._shape = (len(self._archs), len(layers))
+        self._graphs = [
+            self._graph(which, column, operators, pricer)
+            for which in passes
+            for column, layer in enumerate(layers)
+            if (operators := operators_of(layer, which))
+        ]
+
+    def _graph(self, which: Pass, column: int, operators: Sequence[Operator], pricer: Pricer) -> _Graph:
+        shape = (self._shape[0], len(operators))
+        one_s, all_s = np.zeros(shape), np.zeros(shape)
+        inside = [i for i, operator in enumerate(operators) if operator.collective is None]
+        prices = pricer.price([operators[i] for i in inside])
+        one_s[:, inside], all_s[:, inside] = prices.one_s, prices.all_s
+        return _Graph(
+            which=which,
+            column=column,
+            graph=ScheduleGraph.of_operators(operators),
+            one_s=one_s,
+            all_s=all_s,
+            collectives=tuple((i, each.collective) for i, each in enumerate(operators) if each.collective is not None),
+        )
+
+    def least_s(self, exchanges: Exchanges) -> Mapping[Pass, FloatArray]:
+        """Return what no schedule undercuts, ``(n_archs, S)`` each, sooner than :meth:`seconds` and less sharp."""
+        found = {which: np.zeros(self._shape) for which in self._passes}
+        counts = self._archs.tensor_count, self._archs.vector_count
+        for each in self._graphs:
+            found[each.which][:, each.column] = lower_bound_s(each.graph, *each.priced(exchanges), *counts)
+        return found
+
+    def seconds(self, exchanges: Exchanges, cache: ScheduleCache) -> Mapping[Pass, FloatArray]:
+        """Return what the best schedules take, ``(n_archs, S)`` each.
+
+        Those that bound and list schedule do not settle are solved, with what ``cache`` knows.
+        """
+        archs = self._archs
+        found = {which: np.zeros(self._shape) for which in self._passes}
+        open_: list[tuple[_Graph, int, ScheduleProblem]] = []
+        for each in self._graphs:
+            one_s, all_s = each.priced(exchanges)
+            bracket = bracket_s(each.graph, one_s, all_s, archs.tensor_count, archs.vector_count)
+            found[each.which][:, each.column] = bracket.upper_s
+            for row in np.flatnonzero(~bracket.closed).tolist():
+                problem = each.graph.problem(
+                    one_s=one_s[row],
+                    all_s=all_s[row],
+                    tensor_units=int(archs.tensor_count[row]),
+                    vector_units=int(archs.vector_count[row]),
                 )
-                for row in np.flatnonzero(~bracket.closed).tolist()
-            ]
-    cache.solve_many([problem for *_, problem in open_])
-    for which, row, column, problem in open_:
-        schedule, values = cache.solve(problem), found[which]
-        values.seconds[row, column] = min(values.seconds[row, column], schedule.makespan_s)
-        least = max(values.least_s[row, column], schedule.lower_bound_s)
-        values.least_s[row, column] = min(least, values.seconds[row, column])
-    return found
+                open_.append((each, row, problem))
+        cache.solve_many([problem for *_, problem in open_])
+        for each, row, problem in open_:
+            values = found[each.which]
+            values[row, each.column] = min(values[row, each.column], cache.solve(problem).makespan_s)
+        return found

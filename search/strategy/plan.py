@@ -14,9 +14,9 @@ import numpy as np
 from archplace.search.schedule import ScheduleCache
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
-from archplace.search.strategy.blocks import BlockMaker, Families
+from archplace.search.strategy.blocks import BlockMaker, Families, Family
 from archplace.search.strategy.bounds import balanced_s, packed_loads_s, packed_s
-from archplace.search.strategy.chain import IntArray
+from archplace.search.strategy.chain import FloatArray, IntArray
 from archplace.search.strategy.cuts import Cut, best_cut
 from archplace.search.strategy.fixed import equal_deal, price_deal
 from archplace.search.strategy.problem import PlanProblem
@@ -74,31 +74,28 @@ def plan(problem: PlanProblem, axes: Axes, *, best: int = 10, cache: ScheduleCac
     :class:`~archplace.search.strategy.chain.ChainTimes`. Ties go to the strategy that comes first.
     """
     families = Families(problem, axes)
-    maker = BlockMaker(problem, axes, ScheduleCache() if cache is None else cache)
-    blocks = [block for block in (maker.block(family) for family in families) if len(block)]
-    search = _Search(blocks, best)
+    search = _Search(BlockMaker(problem, axes, ScheduleCache() if cache is None else cache), tuple(families), best)
     search.run()
-    refused = {**families.refused, **maker.refused}
-    for block in blocks:
-        for reason, count in block.refused.items():
-            refused[reason] = refused.get(reason, 0) + count
-    return search.plan(refused)
+    return search.plan(families.refused)
 
 
 class _Search:
-    """The best strategies of some blocks."""
+    """The best strategies of some families, whose blocks are made as they are needed."""
 
-    def __init__(self, blocks: Sequence[StrategyBlock], best: int) -> None:
-        self.blocks = blocks
-        self.best = best
-        self.block_of = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
-        self.row_of = np.concatenate([np.arange(0), *(np.arange(len(block)) for block in blocks)])
-        self.bounds_s = np.concatenate([np.zeros(0), *(balanced_s(block.times) for block in blocks)])
-        self.order = np.argsort(self.bounds_s, kind="stable")
-        self.next = 0
-        self.found: list[tuple[float, int, Planned]] = []
-        self.waiting: list[tuple[float, int, float]] = []
-        """Bounds of strategies that memory allows, with their packed loads."""
+    def __init__(self, maker: BlockMaker, families: Sequence[Family], best: int) -> None:
+        self.maker, self.best = maker, best
+        least_s = [(maker.least_step_s(family), i) for i, family in enumerate(families)]
+        self.families = [(bound_s, families[i]) for bound_s, i in sorted(least_s, reverse=True)]
+        """Those without a block, the one with the least bound last."""
+        self.blocks: list[StrategyBlock] = []
+        self.coming: list[tuple[float, int, int]] = []
+        """Heap of the least bound, block and strategies looked at of every block that has more."""
+        self.bounds_s: list[FloatArray] = []
+        self.order: list[IntArray] = []
+        """Each block's strategies by their bounds."""
+        self.waiting: list[tuple[float, int, int, float]] = []
+        """Heap of the bounds of strategies that memory allows, with block, row and packed load."""
+        self.found: list[tuple[float, int, int, Planned]] = []
         self.n_evaluated = self.n_memory = 0
 
     @property
@@ -106,102 +103,122 @@ class _Search:
         """What a strategy must undercut to be among the best."""
         return self.found[-1][0] if len(self.found) >= self.best else np.inf
 
+    @property
+    def _bounds(self) -> tuple[float, float, float]:
+        """The least bounds of strategies that memory allows, of other strategies with a block, and of families."""
+        return (
+            self.waiting[0][0] if self.waiting else np.inf,
+            self.coming[0][0] if self.coming else np.inf,
+            self.families[-1][0] if self.families else np.inf,
+        )
+
     def run(self) -> None:
         """Look at strategies until no bound is better than those found."""
-        while True:
-            coming_s = self.bounds_s[self.order[self.next]] if self.next < len(self.order) else np.inf
-            if self.waiting and self.waiting[0][0] <= coming_s:
-                bound_s, number, load_s = heapq.heappop(self.waiting)
-                if bound_s >= self.limit_s:
-                    return
-                self._cut(number, load_s)
-            elif coming_s < self.limit_s:
+        while min(self._bounds) < self.limit_s:
+            cut_s, memory_s, family_s = self._bounds
+            if family_s <= min(cut_s, memory_s):
+                self._make_block()
+            elif memory_s <= cut_s:
                 self._ask_memory()
             else:
-                return
+                _, block, row, load_s = heapq.heappop(self.waiting)
+                self._cut(block, row, load_s)
+
+    def _make_block(self) -> None:
+        block = self.maker.block(self.families.pop()[1])
+        self.blocks.append(block)
+        bounds_s = balanced_s(block.times)
+        order = np.argsort(bounds_s, kind="stable")
+        self.bounds_s.append(bounds_s[order])
+        self.order.append(order)
+        if len(block):
+            heapq.heappush(self.coming, (float(bounds_s[order[0]]), len(self.blocks) - 1, 0))
 
     def _ask_memory(self) -> None:
-        """Take the strategies with the least bounds on to the next tier."""
-        size = max(_BATCH, self.next // 2)
-        numbers = self.order[self.next : self.next + size]
-        numbers = numbers[self.bounds_s[numbers] < self.limit_s]
-        self.next += len(numbers)
-        for number_of_block in np.unique(self.block_of[numbers]).tolist():
-            block = self.blocks[number_of_block]
-            mine = numbers[self.block_of[numbers] == number_of_block]
-            for some in _alike(block, self.row_of[mine]):
-                self._pack(block, mine[some], self.row_of[mine[some]])
+        """Take the strategies with the least bounds of one block on to the next tier."""
+        _, number, done = heapq.heappop(self.coming)
+        block, bounds_s, order = self.blocks[number], self.bounds_s[number], self.order[number]
+        end = min(done + max(_BATCH, done), int(bounds_s.searchsorted(self.limit_s)))
+        for rows in _alike(block, order[done:end]):
+            self._pack(number, rows)
+        if end < len(order) and bounds_s[end] < self.limit_s:
+            heapq.heappush(self.coming, (float(bounds_s[end]), number, end))
 
-    def _pack(self, block: StrategyBlock, numbers: IntArray, rows: IntArray) -> None:
+    def _pack(self, number: int, rows: IntArray) -> None:
         """Ask the memory of rows of one block, one number of stages and one kind of schedule."""
+        block = self.blocks[number]
         chain = block.chain_rows(rows)
         schedule, virtual = block.choices.schedules[block.schedule[rows[0]]]
         if schedule in EQUAL_PARTS:
-            deal = equal_deal(block.counts, schedule, chain.n_stages, virtual)
-            dealt = price_deal(chain, deal)
+            dealt = price_deal(chain, equal_deal(block.counts, schedule, chain.n_stages, virtual))
             short = np.isinf(dealt.time_s)
             self.n_memory += int(short.sum())
             self.n_evaluated += int((~short).sum())
             for i in np.flatnonzero(dealt.time_s < self.limit_s).tolist():
-                self._keep(int(numbers[i]), dealt.cut(i))
+                self._keep(number, int(rows[i]), dealt.cut(i))
             return
         loads_s = packed_loads_s(chain)
         bounds_s = packed_s(chain, loads_s)
         self.n_memory += int(np.isinf(loads_s).sum())
         for i in np.flatnonzero(bounds_s < self.limit_s).tolist():
-            heapq.heappush(self.waiting, (float(bounds_s[i]), int(numbers[i]), float(loads_s[i])))
+            heapq.heappush(self.waiting, (float(bounds_s[i]), number, int(rows[i]), float(loads_s[i])))
 
-    def _cut(self, number: int, load_s: float) -> None:
-        block, row = self.blocks[self.block_of[number]], int(self.row_of[number])
-        chain = block.chain_rows(np.array([row]))
+    def _cut(self, number: int, row: int, load_s: float) -> None:
+        chain = self.blocks[number].chain_rows(np.array([row]))
         cut = best_cut(chain, 0, load_s, better_than_s=self.limit_s)
         self.n_evaluated += 1
         if cut is not None:
-            self._keep(number, cut)
+            self._keep(number, row, cut)
 
-    def _keep(self, number: int, cut: Cut) -> None:
-        block, row = self.blocks[self.block_of[number]], int(self.row_of[number])
+    def _keep(self, number: int, row: int, cut: Cut) -> None:
+        if cut.time_s >= self.limit_s:
+            return
+        block = self.blocks[number]
         planned = Planned(strategy=block.strategy(row), step_s=cut.time_s, cut=cut, block=block, row=row)
-        self.found.append((cut.time_s, number, planned))
-        self.found.sort(key=lambda each: each[:2])
+        self.found.append((cut.time_s, number, row, planned))
+        self.found.sort(key=lambda each: each[:3])
         del self.found[self.best :]
 
     def plan(self, refused: dict[str, int]) -> Plan:
         """Return what was found."""
-        coming_s = self.bounds_s[self.order[self.next :]]
-        left = [*(bound_s for bound_s, _, _ in self.waiting), float(coming_s.min(initial=np.inf))]
+        refused = {**refused, **self.maker.refused}
+        combinations = [block.combinations for block in self.blocks]
+        combinations += [self.maker.combinations(family) for _, family in self.families]
+        n_strategies = sum(len(part) for part in combinations)
+        for part in combinations:
+            for reason, count in part.refused.items():
+                refused[reason] = refused.get(reason, 0) + count
         return Plan(
-            best=tuple(planned for _, _, planned in self.found),
-            n_strategies=len(self.order),
-            n_bounded=len(self.order) - self.n_evaluated - self.n_memory,
+            best=tuple(planned for *_, planned in self.found),
+            n_strategies=n_strategies,
+            n_bounded=n_strategies - self.n_evaluated - self.n_memory,
             n_evaluated=self.n_evaluated,
             n_memory=self.n_memory,
             refused=refused,
-            bound_s=max(min(left), self.limit_s if len(self.found) >= self.best else 0.0),
+            bound_s=min(self.limit_s, min(self._bounds)),
             closest=None if self.found else self._closest(),
         )
 
-    def _closest(self) -> "Shortage | None":
+    def _closest(self) -> Shortage | None:
         """Return the strategy that lacks least memory when its layers are dealt out evenly."""
         least: Shortage | None = None
         for block in self.blocks:
-            for some in _alike(block, np.arange(len(block))):
-                chain = block.chain_rows(some)
-                schedule, virtual = block.choices.schedules[block.schedule[some[0]]]
-                parts = chain.n_stages * virtual
-                if sum(block.counts[1:-1]) % parts:
+            for rows in _alike(block, np.arange(len(block))):
+                schedule, virtual = block.choices.schedules[block.schedule[rows[0]]]
+                chain = block.chain_rows(rows)
+                if sum(block.counts[1:-1]) % (chain.n_stages * virtual):
                     continue
                 short = price_deal(chain, equal_deal(block.counts, schedule, chain.n_stages, virtual)).short_bytes
                 i = int(short.argmin())
                 if least is None or short[i] < least.short_bytes:
-                    least = Shortage(strategy=block.strategy(int(some[i])), short_bytes=float(short[i]))
+                    least = Shortage(strategy=block.strategy(int(rows[i])), short_bytes=float(short[i]))
         return least
 
 
 def _alike(block: StrategyBlock, rows: IntArray) -> Iterator[IntArray]:
-    """Yield the places in ``rows`` of those with one number of stages and one schedule where it deals out layers."""
+    """Yield those of ``rows`` that have one number of stages, and one schedule where it deals out the layers."""
     dealt = np.array([schedule in EQUAL_PARTS for schedule, _ in block.choices.schedules])
     kind = np.where(dealt[block.schedule[rows]], block.schedule[rows] + 1, 0)
     key = block.stages[rows] * (len(dealt) + 1) + kind
     for value in np.unique(key).tolist():
-        yield np.flatnonzero(key == value)
+        yield rows[key == value]

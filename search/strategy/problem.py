@@ -38,5 +38,5 @@ class PlanProblem:
     def peak_flops_per_s(self) -> float:
         """FLOP/s of one device's tensor units at the precision of the workload's products."""
         units, rates = self.accelerator.tensor_units, self.accelerator.tensor_units.macs_per_element_per_cycle
-        rate = rates[str(self.workload.precision)]
+        rate = rates[self.workload.precision.formats.products]
         return 2.0 * units.count * units.rows * units.cols * rate * self.accelerator.clock_hz
