@@ -195,3 +195,44 @@ def test_unknown_names_suggest_the_nearest(name: str, meant: str) -> None:
     assert f"unknown model {name!r}; did you mean {meant!r}?" in found
     (found,) = problems(name, workload=True)
     assert f"unknown workload {name!r}; did you mean {meant!r}?" in found
+
+
+EXPERTS = (
+    MODEL.replace("bias: true", "bias: false").replace("d_ff: 256", "d_ff: 256\n  gated_mlp: true")
+    + "  experts:\n    n_experts: 8\n    top_k: 2\n    shared_experts: 1\n"
+)
+
+
+def test_experts_are_as_wide_as_the_dense_part_unless_told(tmp_path: Path) -> None:
+    experts = load_model(write(tmp_path, EXPERTS)).experts
+    assert experts is not None
+    assert (experts.d_ff, experts.shared_d_ff, experts.dense_layers, experts.capacity_factor) == (256, 256, 0, None)
+    experts = load_model(write(tmp_path, EXPERTS + "    d_ff: 64\n    capacity_factor: 1.25\n")).experts
+    assert experts is not None
+    assert (experts.d_ff, experts.shared_d_ff, experts.capacity_factor) == (64, 64, 1.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (EXPERTS.replace("top_k: 2", "top_k: 9"), "experts.top_k 9 is more than experts.n_experts 8"),
+        (EXPERTS.replace("top_k: 2", "topk: 2"), "top_k"),
+        (EXPERTS.replace("bias: false", "bias: true"), "experts have no biases: set bias to false"),
+        (EXPERTS + "    capacity_factor: 0\n", "capacity_factor"),
+        (EXPERTS + "    dense_layers: 2\n", "experts.dense_layers is 2 of 2 layers"),
+        (MODEL + "  latent_attention:\n    kv_lora_rank: 8\n", "qk_nope_head_dim"),
+        (MODEL + "  decoder_layers: 2\n", "decoder_layers is 2, which needs kind: encoder_decoder"),
+        (MODEL + "  classes: 10\n", "patches and classes need kind: classifier"),
+    ],
+)
+def test_parts_of_models_that_are_wrong_are_named(tmp_path: Path, text: str, found: str) -> None:
+    assert any(found in problem for problem in problems(write(tmp_path, text)))
+
+
+def test_target_lengths_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    text = WORKLOAD.replace("MODEL", "gpt2-xl") + "  target_length: 8\n"
+    (problem,) = problems(write(tmp_path, text), workload=True)
+    assert ":7:" in problem
+    assert "target_length is 8, but gpt2-xl has no decoder behind an encoder: leave it out" in problem
+    text = WORKLOAD.replace("MODEL", "t5-11b") + "  target_length: 8\n"
+    assert load_workload(write(tmp_path, text)).target_length == 8
