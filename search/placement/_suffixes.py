@@ -55,7 +55,7 @@ class Suffixes:
         self._n = n
         self._max_devices = max_devices
         base_bytes = _lengthwise(prices.base_bytes, n)
-        fits = (base_bytes <= memory_bytes) & _inside(n)
+        fits: BoolArray = np.logical_and(base_bytes <= memory_bytes, _inside(n))
         self._longest = longest = n - int(fits.any(axis=1)[::-1].argmax()) if fits.any() else 0
         self._fits = fits[:longest]
         in_flight_bytes = _lengthwise(prices.in_flight_bytes, longest)

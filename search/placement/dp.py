@@ -5,9 +5,9 @@ The time of a batch is ``bottleneck · (ceil(M / d) + s - 1) + synchronisation(d
 choice of ``s``, ``d``, the devices of a pipeline and the end of the first stage.
 
 Two things are left out because they cannot win. Replica numbers: those with the same ``ceil(M / d)`` differ only in
-their synchronisation, which grows with ``d``. Stage numbers: ``s`` stages take at least
-``B(s) · (ceil(M / d_max) + s - 1)``, where ``B(s)`` bounds the bottleneck from below by sharing out the layers' floors
-as if they were liquid; the search ends when no remaining ``s`` can reach the best time found.
+their synchronisation, which grows with ``d``. Stage numbers: the best time found leaves ``s`` stages a largest
+bottleneck, and where layers, taken as a whole, do not fit into so few stages below it, ``s`` is out; the search ends
+when no further ``s`` is in.
 
 Ties (equal in float64) go to the placement with the fewest devices, then the fewest stages, then the smallest
 tensor-parallel width, then the shortest first stage. The stages after the first have the least bottleneck among
@@ -25,7 +25,7 @@ from archplace.search.placement._suffixes import Suffixes
 from archplace.search.placement.prices import FloatArray, IntArray, StagePrices
 
 _ROUNDING = 1.0 - 1e-12
-"""Factor on bounds that are sums in another order than the loads: rounding must not prune an optimum or a tie."""
+"""Factor on bounds that are computed in another order than the times: rounding must not prune an optimum or a tie."""
 
 
 _FIRST_CHECK = 8
@@ -120,20 +120,24 @@ class _Width:
         self.replicas, self.rounds = _replica_options(
             microbatches, max_devices // narrowest, all_of_them=not prices.synchronisation_grows
         )
-        stages = np.arange(1, self.most_stages + 1)
         self._waits: FloatArray | None = None
         """``(n_replicas, n_layers)``, by the end of the first stage from 1 on; None where devices matter."""
-        self._least_wait = np.zeros(len(self.replicas))
-        if not prices.synchronisation_by_devices:
-            self._waits = prices.synchronisation_s(self.replicas, 0, np.arange(1, prices.n_layers + 1))
-            self._least_wait = self._waits.min(axis=1)
         # By the replicas' power of two: as many of them as allowed pass fastest, as few as possible wait least.
         power = 1 << np.arange(int(self.replicas[-1]).bit_length())
-        least_wait = np.minimum.accumulate(self._least_wait[::-1])[::-1][self.replicas.searchsorted(power)]
+        self._waits_by_power = np.zeros((len(power), 1))
+        """``(n_powers, n_layers)``, as above, or ``(n_powers, 1)``."""
+        if not prices.synchronisation_by_devices:
+            waits = self._waits = prices.synchronisation_s(self.replicas, 0, np.arange(1, prices.n_layers + 1))
+            if not prices.synchronisation_grows:
+                waits = np.minimum.accumulate(waits[::-1])[::-1]
+            self._waits_by_power = waits[self.replicas.searchsorted(power)]
+        stages = np.arange(1.0, self.most_stages + 1.0)
         most = (max_devices // (stages * narrowest))[:, None]
-        self._fill_by_power = -(-microbatches // np.minimum(2 * power - 1, most)) + (stages - 1.0)[:, None]
+        self._powers = power.searchsorted(most.ravel(), side="right").tolist()
+        """How many powers of two the devices allow, by the number of stages."""
+        self._fill_by_power = np.ceil(microbatches / np.minimum(2.0 * power - 1.0, most)) + (stages - 1.0)[:, None]
         """``(most_stages, n_powers)``."""
-        self._wait_by_power = np.where(power > most, np.inf, least_wait)
+        self._wait_by_power = np.where(power > most, np.inf, self._waits_by_power.min(axis=1))
         # The least of any number of stages from s on.
         self._fill_from_s = np.minimum.accumulate(self._fill_by_power.min(axis=1)[::-1])[::-1].tolist()
         self._floors = StageFloors(prices, self.suffixes, self.most_stages)
@@ -153,12 +157,14 @@ class _Width:
 
     def promises(self, stages: int) -> list[tuple[float, int]]:
         """Return, for the stages just added, a lower bound of the time and the extra devices it is for."""
-        fill, wait = self._fill_by_power[stages - 1], self._wait_by_power[stages - 1]
-        return [
-            (float(np.minimum.reduce(bottleneck_s * fill + wait)), extra)
-            for extra, bottleneck_s in enumerate(self.suffixes.whole_chain_s().tolist())
-            if bottleneck_s < float("inf")
-        ]
+        powers = self._powers[stages - 1]
+        fill, waits = self._fill_by_power[stages - 1, :powers, None], self._waits_by_power[:powers]
+        promised = []
+        for extra, bottleneck_s in enumerate(self.suffixes.whole_chain_s().tolist()):
+            if bottleneck_s < float("inf"):
+                loads = bottleneck_s if self._waits is None else self.suffixes.by_end(0, stages, extra)[1:]
+                promised.append((float((fill * loads + waits).min()), extra))
+        return promised
 
     def _fill(self, stages: int, extra: int) -> FloatArray:
         """Return how many times the bottleneck passes, for each replica number that the devices allow."""

@@ -91,18 +91,23 @@ def last_position(base_bytes: FloatArray, in_flight_bytes: FloatArray, memory_by
     """
     if bool((base_bytes + (most - 1.0) * in_flight_bytes <= memory_bytes).all()):
         return np.full(base_bytes.shape, most)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        further = (memory_bytes - base_bytes) / in_flight_bytes
-    # Nothing in flight: 0/0 (an exact fit) and x/0 are answered by the base alone.
-    nothing = in_flight_bytes <= 0
-    if nothing.any():
-        np.copyto(further, np.where(base_bytes <= memory_bytes, most - 1.0, -1.0), where=nothing)
-    np.floor(further, out=further)
-    np.maximum(np.minimum(further, most - 1.0, out=further), -1.0, out=further)
-    held = base_bytes + further * in_flight_bytes
-    too_many = held > memory_bytes
-    more = base_bytes + (further + 1.0) * in_flight_bytes <= memory_bytes
-    further += more
-    further -= too_many
-    positions = (further + 1.0).astype(np.int64)
-    return np.minimum(np.maximum(positions, 0, out=positions), most, out=positions)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        further = np.subtract(memory_bytes, base_bytes)
+        further /= in_flight_bytes
+        # Nothing in flight: 0/0 (an exact fit) and x/0 are answered by the base alone.
+        nothing = in_flight_bytes <= 0
+        if nothing.any():
+            np.copyto(further, np.where(base_bytes <= memory_bytes, most - 1.0, -1.0), where=nothing)
+        np.floor(further, out=further)
+        held = further * in_flight_bytes
+        too_many = np.add(base_bytes, held, out=held) > memory_bytes
+        positions = further + 1.0
+        np.multiply(positions, in_flight_bytes, out=held)
+        more = np.add(base_bytes, held, out=held) <= memory_bytes
+    # Rounding across an integer: rare, and else without effect below.
+    if too_many.any():
+        positions -= too_many
+    if more.any():
+        positions += more
+    np.minimum(positions, most, out=positions)
+    return np.maximum(positions, 0.0, out=positions).astype(np.int64)
