@@ -6,12 +6,12 @@ from archplace.search.explain import PARTS
 from archplace.search.metrics import ENERGY_PARTS
 from archplace.search.points import PointView
 from archplace.search.report._card import card, command, empty, facts, figure
-from archplace.search.report._format import count, gigabytes, number, percent, seconds, signed_percent
 from archplace.search.report._html import Html, element, table
 from archplace.search.report.contents import Contents
 from archplace.search.report.front_plot import describe
 from archplace.search.report.picks import Pick, by_point, difference
 from archplace.search.report.why_plot import WhyPlot, draw_energy, draw_memory, draw_step, labelled_points, prepare_why
+from archplace.search.wording import count, gigabytes, number, percent, seconds, signed_percent
 
 _COMPARED = {
     "throughput": "throughput",

@@ -1,7 +1,8 @@
-"""Numbers and column names as people read them; the machine-readable files keep SI units and full precision."""
+"""Column names as people read them; the machine-readable files keep SI units and full precision."""
 
-import math
 from functools import lru_cache
+
+from archplace.search.wording import number
 
 _SPECIAL = {
     "id": ("design", 1.0),
@@ -34,51 +35,7 @@ _SUFFIXES = (
     ("_w", "W", 1.0),
     ("_s", "s", 1.0),
 )
-_NARROW = "\u202f"
-"""A narrow space at which no line breaks."""
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _ABBREVIATIONS = ("HBM",)
-
-
-def number(value: float, digits: int = 4) -> str:
-    """Return ``value`` with ``digits`` significant digits; from 1000 on in whole numbers with separators."""
-    if not math.isfinite(value):
-        return "–"
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    text = f"{value:.{digits}g}"
-    if "e" not in text:
-        return text
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa}{_NARROW}×{_NARROW}10{str(int(exponent)).translate(_RAISED)}"
-
-
-def seconds(value: float) -> str:
-    """Return a time in the unit that suits it."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if value * scale >= 1:
-            return f"{number(value * scale)} {unit}"
-    return f"{number(value * 1e6)} µs"
-
-
-def gigabytes(value: float) -> str:
-    """Return bytes in GB (10⁹ bytes)."""
-    return f"{number(value / 1e9)} GB"
-
-
-def percent(share: float) -> str:
-    """Return a share in per cent."""
-    return f"{share * 100:.1f} %"
-
-
-def signed_percent(share: float) -> str:
-    """Return a difference in per cent with its sign."""
-    return f"{share * 100:+,.1f} %".replace("-", "−")
-
-
-def count(amount: int, noun: str, plural: str | None = None) -> str:
-    """Return ``1 design``, ``2,000 designs``."""
-    return f"{amount:,} {noun if amount == 1 else plural or noun + 's'}"
 
 
 def heading(column: str) -> str:

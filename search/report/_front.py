@@ -2,12 +2,12 @@
 
 from archplace.search.points import PointView, views
 from archplace.search.report._card import card, empty, figure
-from archplace.search.report._format import count, number, signed_percent
 from archplace.search.report._html import Html, element, table
 from archplace.search.report.contents import Contents
 from archplace.search.report.front_plot import FrontPlot, describe, draw_front, prepare_front
 from archplace.search.report.many_plot import MOST_DRAWN, draw_matrix, draw_parallel, prepare_many
 from archplace.search.report.objectives import Axis, axes, in_words
+from archplace.search.wording import count, number, signed_percent
 
 _RUNNERS_UP = 10
 """Dominated designs listed beside the best ones of a single objective."""

@@ -3,11 +3,11 @@
 from archplace.search.choices import WorkloadResult
 from archplace.search.explain import Explanation
 from archplace.search.report._card import card, empty, figure
-from archplace.search.report._format import count, number, percent, seconds
 from archplace.search.report._html import Html, element, table
 from archplace.search.report.contents import Contents
 from archplace.search.report.schedule_plot import draw_schedule, prepare_schedule
 from archplace.search.report.why_plot import labelled_points
+from archplace.search.wording import count, number, percent, seconds
 
 
 def placement_card(contents: Contents) -> Html:

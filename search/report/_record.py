@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from archplace import __version__
 from archplace.search.outcome import BOUND_NAMES, Bound
 from archplace.search.report._card import card, empty, facts
-from archplace.search.report._format import cell, count, gigabytes, heading, number, percent
+from archplace.search.report._format import cell, heading
 from archplace.search.report._html import Html, element, table
 from archplace.search.report.contents import Contents
 from archplace.search.report.health import Level
 from archplace.search.report.objectives import axes, in_words
 from archplace.search.report.summary import MOST_NAMED, ReasonGroup
+from archplace.search.wording import count, gigabytes, number, percent
 
 _BOUND_WORDS = {
     BOUND_NAMES[Bound.WORK]: "beaten although every unit is busy all the time and the pipeline is perfectly balanced",

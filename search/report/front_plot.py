@@ -11,7 +11,6 @@ from archplace.arch_configs.architectures import FloatArray
 from archplace.search.outcome import Evaluated, Fate, Outcome
 from archplace.search.pareto import front_mask
 from archplace.search.points import PointView, views
-from archplace.search.report._format import number
 from archplace.search.report.colours import (
     AXIS,
     BLACK,
@@ -28,6 +27,7 @@ from archplace.search.report.colours import (
 from archplace.search.report.objectives import Axis, plane, spans_decades
 from archplace.search.report.picks import Pick, by_point
 from archplace.search.run import RunResult
+from archplace.search.wording import number
 
 MOST_BOUNDS = 5000
 """Bounds drawn at most: every point is an element of the page, and a browser should stay quick."""

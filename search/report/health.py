@@ -9,10 +9,11 @@ import numpy as np
 from archplace.search.budgets import budgets_of
 from archplace.search.choices import WorkloadResult
 from archplace.search.points import PointView, architecture_row
-from archplace.search.report._format import cell, count, gigabytes, heading, number, percent
+from archplace.search.report._format import cell, heading
 from archplace.search.report.summary import Counts, ReasonGroup
 from archplace.search.run import RunResult
 from archplace.search.tables import gap_text
+from archplace.search.wording import count, gigabytes, number, percent
 
 PINNED_SHARE = 0.8
 """Share of the front at one end of a parameter's range from which on the range is called too narrow."""

@@ -9,7 +9,6 @@ from plotly.subplots import make_subplots
 
 from archplace.search.pareto import front_mask
 from archplace.search.points import PointView
-from archplace.search.report._format import number
 from archplace.search.report.colours import (
     AXIS,
     BLACK,
@@ -27,6 +26,7 @@ from archplace.search.report.colours import (
 from archplace.search.report.objectives import Axis, axes, spans_decades
 from archplace.search.report.picks import Pick, by_point
 from archplace.search.run import RunResult
+from archplace.search.wording import number
 
 MOST_DRAWN = 600
 """Designs drawn at most: each is an element of every panel."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from archplace.search.objectives import Objective, Objectives
 from archplace.search.points import OBJECTIVE_COLUMNS, PointView
-from archplace.search.report._format import number
+from archplace.search.wording import number
 
 _TWO_DECADES = 100.0
 

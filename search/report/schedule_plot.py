@@ -8,8 +8,8 @@ from plotly.subplots import make_subplots
 
 from archplace.search.attribution import OperatorBar
 from archplace.search.explain import PARTS, Explanation
-from archplace.search.report._format import seconds
 from archplace.search.report.colours import AXIS, LAYOUT, LEGEND, filled, plain
+from archplace.search.wording import seconds
 
 ROWS = ("tensor", "vector", "network")
 _FUSED_ROWS = ("tensor", "vector")

@@ -1,14 +1,13 @@
 """A design point as text for a terminal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from archplace.search.objectives import Objective
 from archplace.search.points import OBJECTIVE_COLUMNS
-from archplace.search.report._format import cell, gigabytes, heading, number, percent, seconds, signed_percent
+from archplace.search.report._format import cell, heading
 from archplace.search.report.objectives import axis
+from archplace.search.wording import aligned, bars, gigabytes, number, pairs, percent, seconds, signed_percent
 
-_SHORTEST_BAR_SHARE = 1e-4
-_BAR_WIDTH = 30
 _LAST = ("tokens_per_s", "mfu", "bottleneck", "proven_optimal")
 FIGURES = (
     "throughput_samples_per_s",
@@ -40,20 +39,20 @@ def design_text(document: Mapping[str, object]) -> str:
     workloads = document["workloads"]
     assert isinstance(workloads, Sequence)
     lines = [title, *(["throughput, energy and cost are geometric means"] if len(workloads) > 1 else []), ""]
-    lines += _pairs((heading(key), cell(key, document[key])) for key in document if key in FIGURES)
+    lines += pairs((heading(key), cell(key, document[key])) for key in document if key in FIGURES)
     several = document.get("other_designs")
     if isinstance(several, Sequence) and several:
         lines += ["", f"Other designs on this architecture: {', '.join(map(str, several))}"]
     more = document["difference_to_baseline"]
     if isinstance(more, Mapping):
         lines += ["", f"Compared with {more['baseline']}"]
-        lines += _pairs((name.replace("_", " "), signed_percent(more[name])) for name in more if name != "baseline")
+        lines += pairs((name.replace("_", " "), signed_percent(more[name])) for name in more if name != "baseline")
     budgets = document.get("budgets")
     if isinstance(budgets, Mapping):
-        lines += ["", "Budgets", *_pairs((heading(key), cell(key, value)) for key, value in budgets.items())]
+        lines += ["", "Budgets", *pairs((heading(key), cell(key, value)) for key, value in budgets.items())]
     architecture = document["architecture"]
     assert isinstance(architecture, Mapping)
-    lines += ["", "Architecture", *_pairs((heading(key), cell(key, value)) for key, value in architecture.items())]
+    lines += ["", "Architecture", *pairs((heading(key), cell(key, value)) for key, value in architecture.items())]
     for workload in workloads:
         lines += ["", *_workload(workload)]
     return "\n".join(lines)
@@ -76,7 +75,7 @@ def fate_text(row: Mapping[str, object]) -> str:
     else:
         lines.append("No fate yet: the run is not finished.")
     rest = {key: value for key, value in row.items() if key not in ("id", "fate", "dominated_by", "reason")}
-    lines += ["", "Architecture", *_pairs((heading(key), cell(key, value)) for key, value in rest.items())]
+    lines += ["", "Architecture", *pairs((heading(key), cell(key, value)) for key, value in rest.items())]
     if by is not None:
         lines += ["", f"next: archplace show DIR {by}"]
     return "\n".join(lines)
@@ -102,7 +101,7 @@ def _workload(document: Mapping[str, object]) -> list[str]:
     energy: list[str] = []
     if isinstance(joules, Mapping):
         whole = sum(joules.values())
-        energy = ["", f"Energy per sample, all accelerators: {number(whole)} J", *_bars(joules, "J")]
+        energy = ["", f"Energy per sample, all accelerators: {number(whole)} J", *bars(joules, "J")]
     keys = [
         key for key in ("step_s", "lower_step_s", "samples_per_s", "relative_throughput", *_LAST) if key in document
     ]
@@ -124,50 +123,15 @@ def _workload(document: Mapping[str, object]) -> list[str]:
         )
     return [
         f"Workload {document['workload']}",
-        *_pairs((heading(key), cell(key, document[key])) for key in keys),
+        *pairs((heading(key), cell(key, document[key])) for key in keys),
         "",
         "Placement",
-        *_pairs((heading(key), cell(key, value)) for key, value in placement.items()),
+        *pairs((heading(key), cell(key, value)) for key, value in placement.items()),
         "",
         f"Time of a step: {seconds(total)}",
-        *_bars(parts, None),
+        *bars(parts, None),
         *energy,
         "",
         f"Memory per device by stage (GB), HBM {gigabytes(capacity)}",
-        *_aligned(table, left={1}),
-    ]
-
-
-def _bars(parts: Mapping[str, float], unit: str | None) -> list[str]:
-    """Return parts of a whole with shares and bars; in ``unit``, or seconds in what suits them."""
-    total = sum(parts.values())
-    return _aligned(
-        [
-            (
-                part,
-                seconds(value) if unit is None else f"{number(value)} {unit}",
-                percent(value / total),
-                "█" * round(_BAR_WIDTH * value / total),
-            )
-            for part, value in parts.items()
-            if value > _SHORTEST_BAR_SHARE * total
-        ],
-        left={0, 3},
-    )
-
-
-def _pairs(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    return _aligned(list(pairs), left={0, 1})
-
-
-def _aligned(rows: Sequence[Sequence[str]], *, left: set[int]) -> list[str]:
-    """Return rows as lines with aligned columns: those in ``left`` to the left, the others to the right."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
+        *aligned(table, left={1}),
     ]

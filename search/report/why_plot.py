@@ -10,9 +10,9 @@ from archplace.costmodel import StageMemory
 from archplace.search.explain import PARTS
 from archplace.search.metrics import ENERGY_PARTS
 from archplace.search.points import PointView
-from archplace.search.report._format import gigabytes, number, percent, seconds
 from archplace.search.report.colours import AXIS, BLACK, ENERGY_STYLE, LAYOUT, LEGEND, MEMORY_STYLE, filled, plain
 from archplace.search.report.picks import Pick, by_point
+from archplace.search.wording import gigabytes, number, percent, seconds
 
 _ROW_HEIGHT = 44
 _LINE_HEIGHT = 16

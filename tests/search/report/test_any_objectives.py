@@ -17,7 +17,6 @@ from archplace.search.objectives import Objective, Objectives
 from archplace.search.outcome import Fate, Record
 from archplace.search.points import point_views
 from archplace.search.report import Contents, design_document, picks, write_report
-from archplace.search.report._format import number
 from archplace.search.report.front_plot import draw_front, prepare_front
 from archplace.search.report.many_plot import Line, ManyPlot, draw_matrix, draw_parallel, prepare_many
 from archplace.search.report.objectives import axes, axis, plane, spans_decades
@@ -25,6 +24,7 @@ from archplace.search.report.text import design_text
 from archplace.search.report.why_plot import draw_energy, draw_step, labelled_points, prepare_why
 from archplace.search.run import RunResult
 from archplace.search.tables import front_rows
+from archplace.search.wording import number
 from archplace.workloads import load_workload
 
 Values = Sequence[tuple[float, ...]]
