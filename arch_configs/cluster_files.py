@@ -83,16 +83,21 @@ def _sections(document: Document) -> list[KeyPath]:
     return [("cluster", "dimensions", index) for index in range(count)]
 
 
-def _with_extent_problems(document: Document, sections: list[KeyPath]) -> Document:
+def _with_dimension_problems(document: Document, sections: list[KeyPath]) -> Document:
     """Return the document with a problem for each dimension whose size or shape is missing or does not fit its
-    topology."""
+    topology, or whose name another one has."""
     root = document.data["cluster"] if isinstance(document.data, dict) and sections else None
     dimensions = root["dimensions"] if isinstance(root, dict) else None
-    problems = []
+    problems, names = [], set()
     for path, dimension in zip(sections, dimensions if isinstance(dimensions, list) else [], strict=False):
         if not isinstance(dimension, dict):
             continue
-        torus = dimension.get("topology") == "torus"
+        name, torus = dimension.get("name"), dimension.get("topology") == "torus"
+        if isinstance(name, str):
+            if name in names:
+                message = f"found {name!r}, which another dimension is called; give each a name of its own"
+                problems.append(document.problem((*path, "name"), message))
+            names.add(name)
         key, other = ("shape", "size") if torus else ("size", "shape")
         example = "[16, 16, 16]" if torus else "8"
         kind = "a torus" if torus else "a dimension that is no torus"
@@ -118,7 +123,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     document = read_lenient(locate(name_or_path, "clusters", "cluster"))
     sections = _sections(document)
     others: list[KeyPath] = [("cluster", "endpoint"), ("cluster", "host")]
-    document = _with_extent_problems(check_sources(document, [*sections, *others]), sections)
+    document = _with_dimension_problems(check_sources(document, [*sections, *others]), sections)
     file = parse_document(document, _ClusterFile).cluster
     dimensions: list[NetworkDimension] = []
     sources: dict[str, str] = {}

@@ -3,7 +3,7 @@
 from archplace.costmodel.network.astra_sim import AllToAllImplementation, AstraSimSystem
 from archplace.costmodel.network.groups import ORDERED_AXES, DeviceOrder, Group
 from archplace.costmodel.network.layout import Share, lay, spread
-from archplace.costmodel.network.orders import distinct_orders
+from archplace.costmodel.network.orders import distinct_orders, order_refusal
 from archplace.costmodel.network.plans import Algorithm, Phase
 from archplace.costmodel.network.pricer import NetworkPricer, PricingMode
 from archplace.costmodel.network.ring import collective_s, ring_bytes, ring_s, sent_bytes, transfer_s
@@ -22,6 +22,7 @@ __all__ = [
     "collective_s",
     "distinct_orders",
     "lay",
+    "order_refusal",
     "ring_bytes",
     "ring_s",
     "sent_bytes",

@@ -75,8 +75,9 @@ def lay(cluster: Cluster, group: Group) -> tuple[Share, ...]:
     """Return how the groups lie in the network, fast to slow; empty for groups of one.
 
     Exact where sizes divide. Where groups do not fill the parts of the network evenly, those larger than a part are
-    priced as :func:`spread` says for the group of device 0, and of those smaller than a part some straddle its edge:
-    they run at the pace of the next slower dimension. Raises ``ValueError`` when the group does not fit the cluster.
+    priced as :func:`spread` says for the group of device 0. Of those smaller than a part some straddle its edge, and of
+    those whose stride does not divide it some have neighbours in it where others do not: they run at the pace of the
+    next slower dimension. Raises ``ValueError`` when the group does not fit the cluster.
     """
     if group.extent > cluster.size:
         levels = ", then ".join(f"{size} at stride {stride}" for size, stride in group.levels)
@@ -87,7 +88,7 @@ def lay(cluster: Cluster, group: Group) -> tuple[Share, ...]:
     shares: list[Share] = []
     inside = 1
     for size, stride in group.levels:
-        found = _straddle(cluster, size, stride) or spread(cluster, size=size, stride=stride)
+        found = _straddle(cluster, size, stride) or _regular(cluster, size, stride)
         shares += [replace(share, reduced=share.reduced * inside) for share in found]
         inside *= size
     return _merged(shares)
@@ -101,6 +102,21 @@ def _straddle(cluster: Cluster, size: int, stride: int) -> tuple[Share, ...]:
         if size * stride <= reach and reach % (size * stride):
             return (Share(members=size, reduced=size, dimension=slower, even=False),)
     return ()
+
+
+def _regular(cluster: Cluster, size: int, stride: int) -> tuple[Share, ...]:
+    """Return the spread, with what lies in parts that the stride does not divide moved to the next slower dimension."""
+    shares = spread(cluster, size=size, stride=stride)
+    reach, moved = 1, None
+    for dimension, slower in pairwise(cluster.dimensions):
+        reach *= dimension.size
+        if stride < reach and reach % stride:
+            members = min(size, -(-reach * slower.size // stride))
+            moved = Share(members=members, reduced=size % members or members, dimension=slower, even=False)
+    if moved is None:
+        return shares
+    slowest = cluster.dimensions.index(moved.dimension)
+    return (moved, *(share for share in shares if cluster.dimensions.index(share.dimension) > slowest))
 
 
 def _merged(shares: Iterable[Share]) -> tuple[Share, ...]:

@@ -55,12 +55,15 @@ class Links:
     @classmethod
     def of(cls, share: Share) -> "Links":
         """Return the links of a share."""
-        dimension = share.dimension
+        dimension, topology, wire = share.dimension, share.dimension.topology, transfer_curve(share.dimension)
+        if topology is Topology.FULLY_CONNECTED and not share.even:
+            # Members that meet on one link: each has that link alone, as a port that all its messages pass.
+            topology, wire = Topology.SWITCH, wire.times(max(1, dimension.size - 1))
         return cls(
             members=share.members,
             hop_s=dimension.latency_s,
-            wire=transfer_curve(dimension),
-            topology=dimension.topology,
+            wire=wire,
+            topology=topology,
             size=dimension.size,
             distance=share.distance,
             closed=share.closed,

@@ -46,3 +46,14 @@ def _distinct_orders(
     if refusal is not None and not found:
         raise refusal
     return tuple(found.values())
+
+
+def order_refusal(
+    cluster: Cluster, degrees: Mapping[Axis, int], *, expert: int = 1, expert_tensor: int = 1
+) -> str | None:
+    """Return why :func:`distinct_orders` finds no order, with the numbers, or None."""
+    try:
+        distinct_orders(cluster, degrees, expert=expert, expert_tensor=expert_tensor)
+    except ValueError as error:
+        return str(error)
+    return None

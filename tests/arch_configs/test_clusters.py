@@ -167,7 +167,7 @@ def test_wrong_extents_fractions_and_hosts(tmp_path):
         "  name: net\n"
         "  dimensions:\n"
         "    - {name: a, topology: torus, size: 4, bandwidth: 1 GB/s, latency: 0 s, source: x}\n"
-        "    - {name: b, topology: ring, bandwidth: 1 GB/s, latency: 0 s, source: x}\n"
+        "    - {name: a, topology: ring, bandwidth: 1 GB/s, latency: 0 s, source: x}\n"
         "    - name: c\n"
         "      topology: switch\n"
         "      size: 2\n"
@@ -183,6 +183,7 @@ def test_wrong_extents_fractions_and_hosts(tmp_path):
     assert [str(problem).removeprefix(str(path)) for problem in caught.value.problems] == [
         ":4:34: cluster.dimensions[0].size: a torus has no size; write 'shape: [16, 16, 16]' instead",
         ":5:7: cluster.dimensions[1].size: the key 'size' is missing in 'cluster.dimensions[1].size'; add 'size: 8'",
+        ":5:14: cluster.dimensions[1].name: found 'a', which another dimension is called; give each a name of its own",
         ":11:7: cluster.dimensions[2].achievable: entry 2: found the fraction 0.5 for 2048 bytes, with which they "
         "would arrive sooner than 1024 bytes do; allowed: at most 0.4",
         ":13:38: cluster.host.memory: found '0 GB', which is zero; allowed: capacity such as '16 MiB', '80 GB' or "

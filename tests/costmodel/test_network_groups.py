@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from archplace.arch_configs import Cluster, NetworkDimension, Topology, load_cluster
-from archplace.costmodel import DeviceOrder, Group, distinct_orders
+from archplace.costmodel import DeviceOrder, Group, distinct_orders, order_refusal
 from archplace.costmodel.network import lay
 from archplace.workloads import Axis
 
@@ -200,7 +200,18 @@ def test_few_orders_are_left_on_two_levels():
     assert distinct_orders(network(8), {TENSOR: 1}) == (DeviceOrder(()),)
 
 
+def test_strides_that_do_not_divide_a_node_never_count_as_inside_it():
+    # Devices 0 and 6 share a node of eight, but 2 and 8 do not.
+    (share,) = lay(network(8, 8), Group.neighbours(2, stride=6))
+    assert (share.members, share.dimension.name) == (2, "d1")
+    # The middle level is moved out, the slowest stays: 16 of the 32 members within 96 devices' reach.
+    shares = lay(network(8, 12, 4), Group.neighbours(32, stride=6))
+    assert [(share.members, share.dimension.name) for share in shares] == [(16, "d1"), (2, "d2")]
+
+
 def test_degrees_without_an_order_are_refused():
+    assert order_refusal(network(16), {TENSOR: 8, DATA: 2}) is None
+    assert order_refusal(network(16), {TENSOR: 8, DATA: 4}) == "tensor 8 x data 4 = 32 devices; net has 16"
     with pytest.raises(ValueError, match="tensor 8 x data 4 = 32 devices; net has 16"):
         distinct_orders(network(16), {TENSOR: 8, DATA: 4})
     with pytest.raises(ValueError, match="which has fewer"):

@@ -219,6 +219,13 @@ def test_uneven_groups_are_priced_as_device_zero_s():
         assert pricer.seconds(Kind.ALL_REDUCE, 3e6, Group.neighbours(3, stride=stride)) == pytest.approx(expected)
 
 
+def test_an_uneven_group_has_one_link_of_a_full_set():
+    # Groups of 3 in fours of which two are joined: a member has one link to both others, each of which sends a third.
+    four, fours = dimension(Topology.SWITCH, 4, name="four"), dimension(Topology.FULLY_CONNECTED, 2, name="fours")
+    pricer = NetworkPricer(network(four, fours))
+    assert pricer.seconds(Kind.ALL_GATHER, 3e6, Group.neighbours(3)) == pytest.approx(2e-3 + 2e-6)
+
+
 def test_bad_payloads_are_refused():
     pricer = NetworkPricer(network(dimension(Topology.SWITCH, 8)))
     for bad in (-1.0, float("nan"), np.array([1.0, -2.0])):
@@ -256,7 +263,7 @@ def cases(draw, topologies=tuple(Topology), tables=TABLES):
     return where, group
 
 
-PAYLOAD = st.floats(0, 1e11)
+PAYLOAD = st.just(0.0) | st.floats(1e-3, 1e11)
 
 
 @given(cases(), PAYLOAD, MODES)
