@@ -6,7 +6,7 @@ really execute instead: with recomputation, and without what a causal kernel ski
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -79,6 +79,9 @@ class Evaluation:
     samples_per_s: float
     tokens_per_s: float
     """Over all devices."""
+    shape: ScheduleShape
+    """With ``stage_seconds``: what :func:`archplace.search.pipeline.simulation.simulate` takes."""
+    stage_seconds: StageSeconds = field(repr=False, compare=False)
 
 
 def evaluate(
@@ -159,6 +162,8 @@ class _Evaluator:
         step_s = cut.time_s
         tail_s = cut.tail_s
         peak = self._problem.peak_flops_per_s * self._problem.accelerators
+        shape, seconds = strategy.shape(workload), self._stage_seconds(cut)
+        pipeline_s = float(makespan_s(shape, seconds, overlap_transfers=strategy.overlap.pipeline))
         return Evaluation(
             strategy=strategy,
             feasible=all(stage.fits for stage in stages),
@@ -168,9 +173,11 @@ class _Evaluator:
             hfu=self._executed_flops(deal, cut) / (step_s * peak),
             stages=stages,
             microbatches=self._microbatches,
-            simulated_step_s=self._pipeline_s(cut) + tail_s,
+            simulated_step_s=pipeline_s + tail_s,
             samples_per_s=workload.global_batch / step_s,
             tokens_per_s=workload.tokens_per_step / step_s,
+            shape=shape,
+            stage_seconds=seconds,
         )
 
     def _stages(self, held: Sequence[Sequence[int]] | None, recompute: Sequence[Recompute] | None) -> tuple[Deal, Cut]:
@@ -348,8 +355,8 @@ class _Evaluator:
                 total += count * _layer_flops(layer, policy)
         return total * self._microbatches * strategy.data * strategy.sharding.stage_devices
 
-    def _pipeline_s(self, cut: Cut) -> float:
-        """Return the exact time of the pipeline with these stages."""
+    def _stage_seconds(self, cut: Cut) -> StageSeconds:
+        """Return the seconds of the pipeline's stages."""
         strategy, block = self._strategy, self._block
         shape: ScheduleShape = strategy.shape(self._problem.workload)
         if strategy.schedule in EQUAL_PARTS:
@@ -365,14 +372,13 @@ class _Evaluator:
 
         pair = by_stage(passes.pair_s)
         paired = strategy.schedule.value == "dualpipe"
-        seconds = StageSeconds.of(
+        return StageSeconds.of(
             by_stage(passes.forward_s),
             by_stage(passes.inputs_s),
             by_stage(passes.weights_s),
             float(block.transfer_s[0]) if strategy.stages > 1 else 0.0,
             (pair + pair[::-1]) / 2 if paired else None,
         )
-        return float(makespan_s(shape, seconds, overlap_transfers=strategy.overlap.pipeline))
 
 
 def _even(counts: Sequence[int], stages: int) -> list[list[int]]:
