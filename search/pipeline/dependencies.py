@@ -114,7 +114,11 @@ def makespan_s(shape: ScheduleShape, seconds: StageSeconds, *, overlap_transfers
 
     Equal to what :func:`~archplace.search.pipeline.simulation.simulate` finds, for many pipelines of one shape at once.
     ``overlap_transfers``: messages travel while their sender computes on; otherwise it is busy until they have arrived.
+
+    Raises:
+        ValueError: The schedule refuses the shape, or the seconds are of another number of virtual stages.
     """
+    seconds.must_fit(shape)
     seconds = seconds if overlap_transfers else seconds.sending()
     axes = seconds.forward_s.shape[:-1]
     free: list[FloatArray] = [np.zeros(axes)] * shape.stages

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from archplace.search.pipeline.schedules import ScheduleShape, refusal
+
 FloatArray = NDArray[np.float64]
 
 _ROUNDING = 1e-12
@@ -66,6 +68,17 @@ class StageSeconds:
         if seconds.overlapped_s is not None:
             _check_pairs(seconds.overlapped_s, forward, seconds.backward_s[..., ::-1])
         return seconds
+
+    def must_fit(self, shape: ScheduleShape) -> None:
+        """Raise a ``ValueError`` where the schedule refuses ``shape`` or these are seconds of other virtual stages."""
+        reason = refusal(shape)
+        if reason is not None:
+            raise ValueError(f"schedule: {reason}")
+        if self.forward_s.shape[-1:] != (shape.virtual_stages,):
+            raise ValueError(
+                f"forward_s: found shape {self.forward_s.shape}, the last axis needs {shape.virtual_stages}: "
+                f"{shape.stages} stages x {shape.virtual} virtual stages"
+            )
 
     @property
     def backward_s(self) -> FloatArray:

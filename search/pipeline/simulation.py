@@ -10,7 +10,7 @@ import simpy
 
 from archplace.search.pipeline.dependencies import finished, needs, slot_s
 from archplace.search.pipeline.orders import Operation, OperationKind, Slot, device_order
-from archplace.search.pipeline.schedules import ScheduleShape, refusal
+from archplace.search.pipeline.schedules import ScheduleShape
 from archplace.search.pipeline.seconds import StageSeconds
 from archplace.search.pipeline.timeline import Span, Timeline, most_held
 
@@ -25,14 +25,9 @@ def simulate(shape: ScheduleShape, seconds: StageSeconds, *, overlap_transfers: 
     Raises:
         ValueError: The schedule refuses the shape, or the seconds are of other stages or of more than one pipeline.
     """
-    reason = refusal(shape)
-    if reason is not None:
-        raise ValueError(f"schedule: {reason}")
-    if seconds.forward_s.shape != (shape.virtual_stages,):
-        raise ValueError(
-            f"forward_s: found shape {seconds.forward_s.shape}, needs ({shape.virtual_stages},): one pipeline with "
-            f"{shape.stages} stages x {shape.virtual} virtual stages"
-        )
+    seconds.must_fit(shape)
+    if seconds.forward_s.ndim != 1:
+        raise ValueError(f"forward_s: found shape {seconds.forward_s.shape}; one pipeline is simulated at a time")
     return _Simulation(shape, seconds, overlap_transfers).run()
 
 

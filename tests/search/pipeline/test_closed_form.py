@@ -60,12 +60,13 @@ def test_never_below_the_exact_time_of_many_random_pipelines(schedule):
         )
         forward, backward, weight = shares * layers
         other = (backward + weight)[:, ::-1]
+        least_gain = rng.uniform(0, 1, (n, 1)) * np.ones(one.virtual_stages)
         seconds = StageSeconds.of(
             forward,
             backward,
             weight,
             rng.choice([0.0, 0.1, 3.0], (n, 1)) * rng.uniform(0, 1, (n, one.virtual_stages - 1)),
-            forward + other - rng.uniform(0, 1, (n, 1)) * np.minimum(forward, other) if schedule is DUALPIPE else None,
+            forward + other - rng.uniform(least_gain, 1) * np.minimum(forward, other) if schedule is DUALPIPE else None,
         )
         for overlap in (False, True):
             exact = makespan_s(one, seconds, overlap_transfers=overlap)
@@ -108,6 +109,35 @@ def test_the_skew_is_needed():
     reverse = StageSeconds.of([0.0, 1.0], [1.0, 0.0], [0.0, 0.0])
     # F0 on the second stage ends at 1, F1 at 2; B0 on the first runs from 1 to 2, B1 from 2 to 3.
     assert makespan_s(one, reverse, overlap_transfers=True) == 3.0
+
+
+def test_devices_wait_for_pairs_that_gain_less():
+    # One of the two kinds of pairs gains all it can and the other nothing; both devices run the other at some time.
+    one = shape(DUALPIPE, 2, 4)
+    seconds = StageSeconds.of([3.0, 3.0], [2.0, 2.0], [0.0, 0.0], 0.0, [3.0, 5.0])
+    exact = makespan_s(one, seconds, overlap_transfers=True)
+    assert exact > 4 * 5.0 - 1.0  # no more than half of what one pair gains is left
+    assert closed_form_s(one, seconds, overlap_transfers=True) >= exact
+
+
+@pytest.mark.parametrize(
+    ("schedule", "most"), [(GPIPE, 0.13), (ONE_F_ONE_B, 1e-12), (INTERLEAVED, 0.09), (ZB_H1, 0.05), (DUALPIPE, 0.05)]
+)
+def test_what_a_search_minimises_when_some_stages_recompute(schedule, most):
+    rng = np.random.default_rng(11)
+    n = 400
+    for stages in (2, 4, 8):
+        one = shape(schedule, stages, 2 * stages, 2 if schedule is INTERLEAVED else 1)
+        layers, again = rng.integers(3, 9, (n, stages)), rng.integers(0, 2, (n, stages))
+        inputs, weights = rng.uniform(1, 1.3, (n, 1)), rng.uniform(0.6, 1, (n, 1))
+        devices = 1.0 * layers, (inputs + again) * layers, weights * layers
+        chunks = (np.tile(each, one.virtual) / one.virtual for each in devices)
+        exact = makespan_s(one, StageSeconds.of(*chunks), overlap_transfers=True)
+        terms = coefficients(schedule, [[stages]], [[one.virtual]], [[one.microbatches]])
+        load = sum(devices)
+        largest = (terms.pace * load + terms.pair_pace * load + terms.tail_s(*devices)).max(axis=1)
+        time = largest + terms.fill_s(*devices).sum(axis=1)
+        assert (time >= exact * (1 - most)).all()
 
 
 @given(pipelines())

@@ -135,10 +135,19 @@ def test_recurrence_of_many_is_that_of_each(data, one):
 
 def test_refused_shapes_and_wrong_seconds_are_errors():
     good = shape(ONE_F_ONE_B, 2, 2)
-    with pytest.raises(ValueError, match=r"schedule: dualpipe needs an even number of stages; found 3"):
-        simulate(shape(DUALPIPE, 3, 6), equal_stages(good, 1.0, 1.0, 1.0), overlap_transfers=True)
-    with pytest.raises(ValueError, match=r"forward_s: found shape \(3,\), needs \(2,\)"):
-        simulate(good, equal_stages(shape(ONE_F_ONE_B, 3, 2), 1.0, 1.0, 1.0), overlap_transfers=True)
+    bad, seconds = shape(DUALPIPE, 3, 6), equal_stages(shape(ONE_F_ONE_B, 3, 2), 1.0, 1.0, 1.0)
+    for evaluate in (simulate, makespan_s, closed_form_s):
+        with pytest.raises(ValueError, match=r"schedule: dualpipe needs an even number of stages; found 3"):
+            evaluate(bad, seconds, overlap_transfers=True)
+        with pytest.raises(ValueError, match=r"forward_s: found shape \(3,\), the last axis needs 2: 2 stages x 1 v"):
+            evaluate(good, seconds, overlap_transfers=True)
+
+
+def test_one_pipeline_is_simulated_at_a_time():
+    one = shape(ONE_F_ONE_B, 2, 2)
+    two = StageSeconds.of(*(np.ones((2, 2)) for _ in range(3)))
+    with pytest.raises(ValueError, match=r"forward_s: found shape \(2, 2\); one pipeline is simulated at a time"):
+        simulate(one, two, overlap_transfers=True)
 
 
 @pytest.mark.parametrize(
