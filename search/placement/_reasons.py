@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 
 from archplace.search.placement._suffixes import Suffixes
-from archplace.search.placement.prices import StagePrices
+from archplace.search.placement.prices import FloatArray, StagePrices
 
 _SCALES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -31,19 +32,39 @@ def _pair(needed: float, available: float) -> tuple[str, str]:
     return f"{texts[0]} {unit}", f"{texts[1]} {unit}"
 
 
+class _MemoryByPosition(Sequence[FloatArray]):
+    """The memory of all stages by position, made when asked for: as many matrices as layers may fill any memory."""
+
+    def __init__(self, prices: StagePrices) -> None:
+        self._prices = prices
+
+    def __len__(self) -> int:
+        return self._prices.n_layers
+
+    @overload
+    def __getitem__(self, index: int) -> FloatArray: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[FloatArray]: ...
+    def __getitem__(self, index: int | slice) -> FloatArray | Sequence[FloatArray]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(len(self))[index]]
+        return self._prices.memory_at(range(len(self))[index] + 1)
+
+
 def _least_memory(prices: StagePrices) -> tuple[float, int]:
     """Return the least memory of the fullest device over all cuts on any number of devices, and the stages of it."""
     n = prices.n_layers
     # The same dynamic programme, with memory in the place of time.
     in_place_of_time = replace(
         prices,
-        load_s=tuple(prices.memory_at(position) for position in range(1, n + 1)),
+        load_s=_MemoryByPosition(prices),
         devices=np.broadcast_to(np.int64(1), prices.devices.shape),
     )
     suffixes = Suffixes(in_place_of_time, max_devices=n, memory_bytes=np.inf)
     least, stages = np.inf, 0
     for count in range(1, n + 1):
-        suffixes.add_stage()
+        if not suffixes.add_stage(least):
+            break
         memory = float(suffixes.whole_chain_s()[0])
         if memory < least:
             least, stages = memory, count

@@ -28,7 +28,7 @@ from archplace.search.placement.prices import BoolArray, FloatArray, IntArray, S
 
 Number = TypeVar("Number", np.float64, np.int64)
 
-_KEPT_COSTS = 16
+_KEPT_COSTS = 8
 """How many loads are kept prepared, of those that positions share."""
 
 
@@ -55,20 +55,24 @@ class Suffixes:
         self._n = n
         self._max_devices = max_devices
         base_bytes = _lengthwise(prices.base_bytes, n)
-        fits: BoolArray = np.logical_and(base_bytes <= memory_bytes, _inside(n))
-        self._longest = longest = n - int(fits.any(axis=1)[::-1].argmax()) if fits.any() else 0
+        fits = (base_bytes <= memory_bytes) & _inside(n)
+        fitting = np.flatnonzero(fits.any(axis=1))
+        self._longest = longest = int(fitting[-1]) + 1 if len(fitting) else 0
         self._fits = fits[:longest]
         in_flight_bytes = _lengthwise(prices.in_flight_bytes, longest)
         positions = last_position(base_bytes[:longest], in_flight_bytes, memory_bytes, n)
         # Small integers sort fast.
         assert n < 2**15, "the matrices of a longer chain fill any memory"
-        self._last_position = (positions * self._fits).astype(np.int16)
+        self._last_position: NDArray[np.int8 | np.int16] = (positions * self._fits).astype(
+            np.int8 if n < 2**7 else np.int16
+        )
         self._leaving = np.argsort(self._last_position, axis=None, kind="stable")
         leaving = self._last_position.ravel()[self._leaving]
-        self._leaving_from = leaving.searchsorted(np.arange(n + 2, dtype=np.int16)).tolist()
+        self._leaving_from = leaving.searchsorted(np.arange(n + 1, dtype=leaving.dtype)).tolist()
         self.fewest_devices, self._unit, self._extras = _device_steps(prices.devices)
         self._costs: list[_Costs] = []
         self._best: list[FloatArray] = []
+        self._by_first_end = np.empty((0, n))
         self._scratch = np.empty(longest * n)
 
     @property
@@ -152,10 +156,13 @@ class Suffixes:
         best = np.empty((max(widest, -1) + 1, 2 * n + 1))
         best.fill(np.inf)
         self._best.append(best)
+        self._by_first_end = by_first_end = np.empty((len(best), n))
+        by_first_end.fill(np.inf)
         if stages == 1:
             for extra in self._extras:
                 if extra <= widest:
                     best[extra, :n] = self._last_stage_s(extra)
+                    by_first_end[extra, -1] = best[extra, 0]
             return bool(best.min(initial=np.inf) < np.inf)
         costs = self._costs_at(stages)
         lengths = bisect_right(costs.least_s, limit_s)
@@ -169,17 +176,27 @@ class Suffixes:
                 # rest[length - 1, start] is the best of what begins behind the interval.
                 rest = np.ndarray((lengths, starts), before.dtype, before, (x * (2 * n + 1) + 1) * size, (size, size))
                 np.maximum(cost[:lengths, :starts], rest, out=worst)
-                row = best[x + extra, :starts]
+                row, by_end = best[x + extra, :starts], by_first_end[x + extra, :lengths]
                 if len(self._extras) == 1:
                     np.minimum.reduce(worst, axis=0, initial=np.inf, out=row)
+                    by_end[:] = worst[:, 0]
                 else:
                     np.minimum(row, np.minimum.reduce(worst, axis=0, initial=np.inf), out=row)
+                    np.minimum(by_end, worst[:, 0], out=by_end)
                 least_s = min(least_s, np.minimum.reduce(row))
         return bool(least_s < np.inf)
 
     def whole_chain_s(self) -> FloatArray:
         """Return the least bottleneck of the whole chain by extra devices, for the stages added so far."""
         return self._best[-1][:, 0]
+
+    def whole_chain_by_end_s(self, extra: int) -> FloatArray:
+        """Return the bottleneck of the whole chain in the stages added so far by the end of the first, ``(n,)``.
+
+        As :meth:`by_end`, from the end 1 on, but for what is above the limit of :meth:`add_stage`.
+        """
+        by_end: FloatArray = self._by_first_end[extra]
+        return by_end
 
     def by_end(self, start: int, stages: int, extra: int) -> FloatArray:
         """Return the bottleneck of ``stages`` stages from layer ``start`` on by the end of the first, ``(n + 1,)``."""

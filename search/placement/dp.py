@@ -162,7 +162,7 @@ class _Width:
         promised = []
         for extra, bottleneck_s in enumerate(self.suffixes.whole_chain_s().tolist()):
             if bottleneck_s < float("inf"):
-                loads = bottleneck_s if self._waits is None else self.suffixes.by_end(0, stages, extra)[1:]
+                loads = bottleneck_s if self._waits is None else self.suffixes.whole_chain_by_end_s(extra)
                 promised.append((float((fill * loads + waits).min()), extra))
         return promised
 
