@@ -187,7 +187,7 @@ class StrategyBlock:
         transfer_s = self.transfer_s[self.entry]
         shape = (len(self), len(self._policies), segments)
         load_s, fill_s = np.empty(shape), np.empty(shape)
-        pace, constant_s = np.empty(len(self)), np.empty(len(self))
+        pace, constant_s, boundary_s = (np.empty(len(self)) for _ in range(3))
         host_s = self._host_s()
         for c, (schedule, virtual) in enumerate(self.choices.schedules):
             rows = np.flatnonzero(self.schedule == c)
@@ -197,7 +197,16 @@ class StrategyBlock:
             each = coefficients(schedule, self.stages[rows, None, None], virtual, microbatches[:, None, None])
             pace[rows], load_s[rows] = paced(each, passes)
             fill_s[rows] = each.fill_s(passes.forward_s, passes.inputs_s, passes.weights_s)
-            constant_s[rows] = self._transfers_s(terms, passes, np.where(wait[rows], 0.0, transfer_s[rows]))
+            behind_s = self._transfers_s(terms, passes, transfer_s[rows])
+            # Senders that wait are busy for as long: a message a microbatch to either side, from each part they hold.
+            sent = 2 * virtual * self.stages[rows] - 2
+            constant_s[rows] = np.where(
+                wait[rows], sent / (2 * virtual if virtual > 1 else 1) * transfer_s[rows], behind_s
+            )
+            # Of two stages each sends one way; under GPipe both ways pace the pipeline, one after the other.
+            of_two = 2 if schedule is PipelineSchedule.GPIPE else 2 * virtual - 1
+            each_side = np.where(self.stages[rows] == 2, of_two, virtual)
+            boundary_s[rows] = np.where(wait[rows], each_side * transfer_s[rows], 0.0)
         reduction, gathering = self._exchanges.reduction_s[pair], self._exchanges.gathering_s[pair]
         hidden_ones = (
             hidden(reduction, self.seconds[Pass.BACKWARD], hide),
@@ -208,7 +217,7 @@ class StrategyBlock:
             stages=self.stages,
             load_s=load_s,
             fill_s=fill_s,
-            boundary_s=np.where(wait, transfer_s, 0.0),
+            boundary_s=boundary_s,
             pace=pace,
             constant_s=constant_s,
             tail_s=self._all_updates_s() + np.where(hide[:, None], 0.0, reduction + gathering),

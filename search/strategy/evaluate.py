@@ -247,7 +247,7 @@ class _Evaluator:
         rows = self._rows
         neighbours = int(rows.neighbours()[slowest])
         waiting = self._microbatches * neighbours * float(rows.boundary_s[0])
-        parts["pipeline transfers"] = waiting + float(rows.constant_s[0])
+        parts["pipeline transfers"] = float(rows.constant_s[0]) if self._strategy.overlap.pipeline else waiting
         work = sum(parts.values())
         parts["pipeline bubble"] = cut.time_s - cut.tail_s - work
         first = deal.held[0]

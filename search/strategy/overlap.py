@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from archplace.search.pipeline import PipelineCoefficients
+from archplace.search.pipeline import SPLIT_BACKWARD, PipelineCoefficients
 from archplace.search.strategy.chain import BoolArray, FloatArray
 
 
@@ -56,12 +56,13 @@ def hidden(exchange_s: FloatArray, beside_s: FloatArray, hide: BoolArray) -> Hid
 def paced(terms: PipelineCoefficients, passes: LayerPasses) -> tuple[FloatArray, FloatArray]:
     """Return how often the largest load passes, ``(R,)``, and the load of a layer per passage, ``(R, P, S)``.
 
-    Where a schedule has more than one term of the largest stage, they are taken as one of the same stage.
+    Where a schedule has more than one term of the largest stage, they are taken as one of the same stage; what such a
+    stage does once counts as one passage more.
     """
     forward, inputs, weights = passes.forward_s, passes.inputs_s, passes.weights_s
     once = forward + inputs + weights
     total = terms.pace * once + terms.pair_pace * passes.pair_s + terms.tail_s(forward, inputs, weights)
-    pace = terms.pace + terms.pair_pace
+    pace = terms.pace + terms.pair_pace + (terms.schedule in SPLIT_BACKWARD)
     with np.errstate(divide="ignore", invalid="ignore"):
         load = np.where(pace > 0, total / pace, once)
     return pace[:, 0, 0], load
