@@ -189,6 +189,16 @@ class PlanRun:
         parts = [kinds[begin:end] for begin, end in zip((0, *ends[:-1]), ends, strict=True)]
         return tuple(tuple(part.count(kind) for kind in range(len(counts))) for part in parts)
 
+    def recompute(self, strategy: Strategy) -> tuple[Recompute, ...] | None:
+        """Return the policy of each stage, or None where the placement's counts for all.
+
+        Raises :class:`ConfigError` for another number of stages than there are.
+        """
+        if self.stage_recompute is not None and len(self.stage_recompute) != strategy.stages:
+            message = f"found {len(self.stage_recompute)} entries for {strategy.stages} stages; give one for each stage"
+            raise ConfigError([self.problem_at(message, "stage_recompute")])
+        return self.stage_recompute
+
     def problem_at(self, message: str, *key: str) -> Problem:
         """Return a problem of the value at ``key`` below ``run``."""
         return self.document.problem(("run", *key), message)

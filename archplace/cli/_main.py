@@ -25,6 +25,8 @@ COMMANDS: dict[str, str] = {
     "farm": "print scripts that search on a cluster with Slurm or LSF",
     "validate": "check YAML files and say everything that is wrong with them",
     "schedule": "schedule operator graphs on tensor and vector units, to proven optimality",
+    "plan": "search the placement of a training job on one accelerator: degrees, schedule, memory policies",
+    "evaluate": "price one placement of a training job: step time and its stack, MFU, memory by stage",
     "place": "place layer chains on pipeline stages, to proven optimality",
     "doctor": "say what this installation can do",
 }

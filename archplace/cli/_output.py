@@ -48,3 +48,14 @@ def print_rows(rows: Sequence[Row], style: str) -> None:
         widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
         for line in table:
             print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def print_document(document: Row, style: str) -> None:
+    """Print one thing: unlike a listing, JSON and YAML are an object, not a list of one."""
+    if style == "json":
+        json.dump(document, sys.stdout, indent=1, allow_nan=False)
+        print()
+    elif style == "yaml":
+        yaml.safe_dump(dict(document), sys.stdout, sort_keys=False, allow_unicode=True)
+    else:
+        print_rows([document], style)

@@ -1,15 +1,11 @@
 """``archplace show DIR [ID]``: print the front of a run, or one design point."""
 
 import argparse
-import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
-
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_PARTIAL, ConfigError
-from archplace.cli._output import Row, add_format, print_rows
+from archplace.cli._output import add_format, print_document, print_rows
 from archplace.cli._partial import warn_partial
 from archplace.search.report.design import design_document
 from archplace.search.report.text import design_text, fate_text
@@ -75,7 +71,7 @@ def _show(result: RunResult, arguments: argparse.Namespace) -> int:
     elif arguments.format == "table":
         print(fate_text(fate_row(result, architecture)))
     else:
-        _print_document(fate_row(result, architecture), arguments.format)
+        print_document(fate_row(result, architecture), arguments.format)
     return EXIT_DONE
 
 
@@ -126,14 +122,4 @@ def _print_point(point: PointView, style: str) -> None:
     elif style == "table":
         print(design_text(design_document(point, baseline)))
     else:
-        _print_document(design_document(point, baseline), style)
-
-
-def _print_document(document: Row | Mapping[str, object], style: str) -> None:
-    """Print one thing: unlike a listing, JSON and YAML are an object, not a list of one."""
-    if style == "csv":
-        print_rows([document], style)
-    elif style == "json":
-        print(json.dumps(document, indent=1, allow_nan=False))
-    else:
-        yaml.safe_dump(dict(document), sys.stdout, sort_keys=False, allow_unicode=True)
+        print_document(design_document(point, baseline), style)
