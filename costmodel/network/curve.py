@@ -74,6 +74,8 @@ def _envelope(curves: Sequence[Curve], sign: float) -> Curve:
     """
     if len(curves) == 1:
         return curves[0]
+    if all(len(curve.start) == 1 for curve in curves):
+        return _envelope_of_lines([(sign * curve.value[0], sign * curve.slope[0]) for curve in curves], sign)
     start = np.unique(np.concatenate([curve.start for curve in curves]))
     while True:
         pieces = [np.searchsorted(curve.start, start, side="right") - 1 for curve in curves]
@@ -93,6 +95,22 @@ def _envelope(curves: Sequence[Curve], sign: float) -> Curve:
         if not inside.any():
             return _simple(start, sign * value[after, every], sign * slope[after, every])
         start = np.unique(np.concatenate([start, crossing[inside]]))
+
+
+def _envelope_of_lines(lines: list[tuple[float, float]], sign: float) -> Curve:
+    """Return ``sign`` times the lower envelope of ``(value at 0, slope)``: from the line that is least at 0 on, always
+    to the one among the less steep that it meets first."""
+    value, slope = min(lines)
+    start, pieces = 0.0, [(0.0, value, slope)]
+    while True:
+        meetings = [((v - value) / (slope - b), b, v) for v, b in lines if b < slope * (1 - _SAME * sign)]
+        if not meetings:
+            break
+        meeting, slope, value = min(meetings)
+        start = max(start, meeting)
+        pieces.append((start, value + slope * start, slope))
+    starts, values, slopes = np.array(pieces).T
+    return _simple(starts, sign * values, sign * slopes)
 
 
 def _first(keys: FloatArray, ties: FloatArray) -> NDArray[np.intp]:
