@@ -5,25 +5,24 @@ n members, full buffer of P bytes per device, α and B as in :mod:`archplace.cos
 ====================  ===================  =========================================  ============================
 collective            algorithm            steps                                      reference
 ====================  ===================  =========================================  ============================
-all-gather,           ring                 n−1 of P/n                                 Thakur et al. 2005, 4.1
-reduce-scatter        halving-doubling     P/2, P/4 … P/n (n a power of two)          Thakur et al. 2005, 4.1, 4.3
+all-gather,           ring                 n−1 of P/n                                 Thakur et al. 2005, 4.1, 4.4
+reduce-scatter        halving-doubling     P/2, P/4 … P/n (n a power of two)          Thakur et al. 2005, 4.1, 4.4
 all-gather            Bruck                k of P/n, 2P/n, 4P/n … up to (n−1)P/n      Bruck et al. 1997
 all-reduce            ring, halving-d.     reduce-scatter, all-gather                 Thakur et al. 2005, 4.5
                       recursive doubling   k of P                                     Thakur et al. 2005, 4.5
-                      double tree          2 (2h + 2s − 2) of P/2s, h = k             Sanders et al. 2009, 3
-all-to-all            direct               n−1 of P/n                                 Thakur et al. 2005, 4.2
+                      double tree          2 (2h + 2s − 2) of P/2s, h = k             Sanders et al. 2009
+all-to-all            direct               n−1 of P/n                                 Thakur et al. 2005, 4.3
                       Bruck                k of P/2                                   Bruck et al. 1997
-broadcast             tree                 k of P                                     Chan et al. 2007, 4.1
-                      scatter-gather       as all-gather, twice                       Chan et al. 2007, 5.1
-                      double tree          2h + 2s − 2 of P/2s                        Sanders et al. 2009, 3
-                      ring (pipeline)      n − 2 + s of P/s                           Sanders et al. 2009, 1
+broadcast             tree                 k of P                                     Chan et al. 2007
+                      scatter-gather       as all-gather, twice                       Thakur et al. 2005, 4.2
+                      double tree          2h + 2s − 2 of P/2s                        Sanders et al. 2009
+                      ring (pipeline)      n − 2 + s of P/s                           Sanders et al. 2009
 ====================  ===================  =========================================  ============================
 
 Where n is no power of two, r = n − 2^⌊log₂ n⌋ members hand their data to a partner first and get the result last (two
-more steps of P; Thakur et al. 2005, 4.5). Trees get the best number s of segments out of powers of four; they and
-broadcasts over other topologies than a switch are left to the algorithms whose steps the links there carry. Over a
-full set of links, and as an alternative on rings, every collective can also be direct: each member sends each other
-one its part at once (reduction included: Chan et al. 2007, 7).
+more steps of P; Thakur et al. 2005, 4.5). Segmented algorithms get the best number s of segments out of powers of four.
+Trees and Bruck's algorithms need a switch: their partners lie anywhere. Over a full set of links, and as an alternative
+on rings, a collective can also be direct: each member sends each other one its part at once, sums included.
 
 Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH. IJHPCA 19(1), 2005.
 Bruck, Ho, Kipnis, Upfal, Weathersby: Efficient Algorithms for All-to-All Communications. IEEE TPDS 8(11), 1997.

@@ -106,7 +106,7 @@ class Links:
         """Return the seconds in which each member sends ``part`` of the payload to every other one.
 
         Over a switch one message after another, each with its latency (the port model, pairwise exchange: Thakur et
-        al., 2005, section 5); over a full set of links all in one step. On a ring the busiest link carries, each way,
+        al., 2005, section 4.3); over a full set of links all in one step. On a ring the busiest link carries, each way,
         half of ⌊n²/4⌋ messages, on a line all of them, at half of B each way; the farthest member adds the hops.
         """
         n = self.members
