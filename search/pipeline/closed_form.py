@@ -71,7 +71,7 @@ class PipelineCoefficients:
     def fill_s(self, forward_s: ArrayLike, backward_input_s: ArrayLike, backward_weight_s: ArrayLike) -> FloatArray:
         """Return what a stage adds to filling and draining the pipeline; the sum over all stages counts.
 
-        The sum over a stage's layers is at least that of the stage, so that layers may be given in its place.
+        Layers may be given in place of their stages, if for :meth:`tail_s` too: sums of both make the time no less.
         """
         forward, backward, weight = _arrays(forward_s, backward_input_s, backward_weight_s)
         if self.schedule is PipelineSchedule.ZB_H1:
