@@ -146,8 +146,6 @@ class StrategyBlock:
             entries = np.flatnonzero(valid[:, :, s].any(axis=1))
             place = np.zeros(len(self.entries), dtype=np.int64)
             place[entries] = np.arange(len(entries))
-            if not len(entries):
-                continue
             for o, offload in enumerate(self.choices.offload):
                 replicas = self._replicas(states, entries)
                 found = memory_coefficients(
