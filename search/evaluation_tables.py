@@ -1,11 +1,12 @@
 """An evaluated placement as one document; SI units and shares of one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from archplace.costmodel import MemoryItems
 from archplace.search.pipeline import Timeline
 from archplace.search.plan_tables import placement_of
+from archplace.search.remedies import Remedy
 from archplace.search.strategy.evaluate import EXCHANGES, Evaluation, StageView
 from archplace.search.strategy.problem import PlanProblem
 
@@ -37,6 +38,8 @@ class EvaluationView:
     evaluation: Evaluation
     timeline: Timeline | None
     """Where the pipeline was simulated by events."""
+    remedies: tuple[Remedy, ...] = ()
+    """Where it does not fit: what would help."""
 
     @property
     def hbm_bytes(self) -> float:
@@ -88,6 +91,8 @@ class EvaluationView:
             "memory_bytes": found.stages[self.fullest].memory.total_bytes,
             "stages": [_stage(number, stage) for number, stage in enumerate(found.stages)],
         }
+        if not found.feasible:
+            document["remedies"] = [asdict(remedy) for remedy in self.remedies]
         if self.timeline is not None:
             document["simulation"] = simulation(self.timeline)
         return document

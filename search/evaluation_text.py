@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from archplace.search.evaluation_tables import DEFINITIONS, EvaluationView
 from archplace.search.pipeline import Timeline
+from archplace.search.plan_text import remedy_lines
 from archplace.search.strategy.evaluate import StageView
 from archplace.search.wording import aligned, bars, gigabytes, number, pairs, percent, seconds
 
@@ -39,23 +40,23 @@ def evaluation_text(view: EvaluationView) -> str:
 
 def _answer(view: EvaluationView) -> list[str]:
     stages, fullest = view.evaluation.stages, view.fullest
-    stage = stages[fullest]
-    total = stage.memory.total_bytes
+    total = stages[fullest].memory.total_bytes
     if view.evaluation.feasible:
-        return [f"It fits: the fullest devices, of stage {fullest}, need {gigabytes(total)} of {_capacity(view)}."]
-    short = [number_ for number_, each in enumerate(stages) if not each.fits]
-    lines = [
-        f"It does not fit: stage {number_} needs {gigabytes(stages[number_].memory.total_bytes)} of {_capacity(view)}, "
-        f"{gigabytes(stages[number_].memory.total_bytes - view.hbm_bytes)} too much."
-        for number_ in short[:3]
-    ]
+        return [
+            f"It fits: the fullest devices, of stage {fullest}, need {gigabytes(total)} of {gigabytes(view.hbm_bytes)}."
+        ]
+    short = [index for index, each in enumerate(stages) if not each.fits]
+    lines = []
+    for index in short[:3]:
+        needed = stages[index].memory.total_bytes
+        lines.append(
+            f"It does not fit: stage {index} needs {gigabytes(needed)} of {gigabytes(view.hbm_bytes)}, "
+            f"{gigabytes(needed - view.hbm_bytes)} too much."
+        )
     if len(short) > 3:
         lines.append(f"Of {len(stages)} stages {len(short)} do not fit; the fullest is stage {fullest}.")
+    lines += remedy_lines(view.remedies)
     return [*lines, "What follows is what it would take if it did."]
-
-
-def _capacity(view: EvaluationView) -> str:
-    return gigabytes(view.hbm_bytes)
 
 
 def _figures(view: EvaluationView) -> list[tuple[str, str]]:

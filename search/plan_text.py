@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from archplace.search.plan_tables import PlanRow, PlanView, RefusalKind, runs_text
+from archplace.search.remedies import Remedy
 from archplace.search.strategy.strategy import DEFAULT_ORDER, Strategy
 from archplace.search.wording import aligned, count, gigabytes, number, percent, seconds
 
@@ -29,10 +30,10 @@ def plan_text(view: PlanView) -> str:
 
 def _answer(view: PlanView) -> str:
     best = view.rows[0]
+    fits = f"It fits: {gigabytes(best.memory_bytes)} of {gigabytes(view.hbm_bytes)} on the fullest device."
     return (
-        f"It fits: {gigabytes(best.memory_bytes)} of {gigabytes(view.hbm_bytes)} on the fullest device. The best strategy, "
-        f"{best.planned.strategy}, takes {seconds(best.planned.step_s)} a step: {number(best.samples_per_s)} samples/s, "
-        f"MFU {percent(best.mfu)}."
+        f"{fits} The best strategy, {best.planned.strategy}, takes {seconds(best.planned.step_s)} a step: "
+        f"{number(best.samples_per_s)} samples/s, MFU {percent(best.mfu)}."
     )
 
 
@@ -49,12 +50,15 @@ def _no_answer(view: PlanView) -> list[str]:
             f"Closest is {closest.strategy}: with layers dealt out evenly its fullest device lacks "
             f"{gigabytes(closest.short_bytes)}. It fits with hbm: {_upwards(needed)}."
         )
-    lines += [
-        f"It fits with {remedy.change}: {remedy.strategy}, {seconds(remedy.step_s)} a step." for remedy in view.remedies
-    ]
+    lines += remedy_lines(view.remedies)
     if not view.remedies:
         lines.append("More accelerators, or higher tensor or pipeline-parallel degrees, leave less on each of them.")
     return lines
+
+
+def remedy_lines(remedies: Sequence[Remedy]) -> list[str]:
+    """Return what would help, a line each."""
+    return [f"It fits with {remedy.change}: {remedy.strategy}, {seconds(remedy.step_s)} a step." for remedy in remedies]
 
 
 def _upwards(capacity_bytes: float) -> str:

@@ -161,6 +161,11 @@ class PlanRun:
             policies=tuple(dict.fromkeys(self.stage_recompute or axes.policies)),
         )
 
+    def near(self, strategy: Strategy) -> Axes:
+        """Return the axes on which :meth:`strategy` is the only point, to look for others nearby."""
+        axes = self.fields.axes(SINGLE)
+        return replace(axes, stages=(strategy.stages,), data=(strategy.data,), policies=strategy.policies)
+
     def _rest(self, devices: int) -> int:
         """Return the degree that is left when the others take ``devices``; where none is, one that is refused."""
         return max(1, self.problem.accelerators // devices)

@@ -31,13 +31,16 @@ def run(arguments: argparse.Namespace) -> int:
     from archplace.search.evaluation_tables import EvaluationView
     from archplace.search.evaluation_text import evaluation_text
     from archplace.search.planfile import load_plan
+    from archplace.search.remedies import remedies
+    from archplace.search.schedule import ScheduleCache
     from archplace.search.strategy.evaluate import evaluate
 
     job = load_plan(arguments.run)
-    strategy = job.strategy()
+    strategy, cache = job.strategy(), ScheduleCache()
     with patience(f"evaluating {strategy}"):
         try:
-            found = evaluate(job.problem, strategy, held=job.held(strategy), recompute=job.recompute(strategy))
+            held, recompute = job.held(strategy), job.recompute(strategy)
+            found = evaluate(job.problem, strategy, held=held, recompute=recompute, cache=cache)
         except ValueError as error:
             raise ConfigError([job.problem_at(str(error), "placement")]) from None
         timeline = None
@@ -45,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
             from archplace.search.pipeline.simulation import simulate
 
             timeline = simulate(found.shape, found.stage_seconds, overlap_transfers=strategy.overlap.pipeline)
-    view = EvaluationView(problem=job.problem, evaluation=found, timeline=timeline)
+        helps = () if found.feasible else tuple(remedies(job.problem, job.near(strategy), cache))
+    view = EvaluationView(problem=job.problem, evaluation=found, timeline=timeline, remedies=helps)
     if arguments.format == "table":
         print(evaluation_text(view))
     elif arguments.format == "csv":
