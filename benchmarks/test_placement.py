@@ -73,8 +73,6 @@ def test_every_instance_of_nest(benchmark: BenchmarkFixture) -> None:
 
     benchmark.pedantic(place_all, rounds=5)
     slowest = max(least_s, key=least_s.__getitem__)
-    median_ms = 1e3 * sorted(least_s.values())[len(least_s) // 2]
-    print(
-        f"\n{len(instances)} instances: median {median_ms:.1f} ms, {slowest} {1e3 * least_s[slowest]:.1f} ms (target 100 ms)"
-    )
+    median_ms, most_ms = 1e3 * sorted(least_s.values())[len(least_s) // 2], 1e3 * least_s[slowest]
+    print(f"\n{len(instances)} instances: median {median_ms:.1f} ms, {slowest} {most_ms:.1f} ms (target 100 ms)")
     assert least_s[slowest] < 0.1

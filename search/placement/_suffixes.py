@@ -60,15 +60,15 @@ class Suffixes:
         self._longest = longest = int(fitting[-1]) + 1 if len(fitting) else 0
         self._fits = fits[:longest]
         in_flight_bytes = _lengthwise(prices.in_flight_bytes, longest)
-        positions = last_position(base_bytes[:longest], in_flight_bytes, memory_bytes, n)
+        last = last_position(base_bytes[:longest], in_flight_bytes, memory_bytes, n)
         # Small integers sort fast.
         assert n < 2**15, "the matrices of a longer chain fill any memory"
-        self._last_position: NDArray[np.int8 | np.int16] = (positions * self._fits).astype(
-            np.int8 if n < 2**7 else np.int16
-        )
-        self._leaving = np.argsort(self._last_position, axis=None, kind="stable")
-        leaving = self._last_position.ravel()[self._leaving]
-        self._leaving_from = leaving.searchsorted(np.arange(n + 1, dtype=leaving.dtype)).tolist()
+        self._last_position: NDArray[np.int8 | np.int16] = (last * self._fits).astype(np.int8 if n < 2**7 else np.int16)
+        # What fits at a position and not at the one before it in the pipeline, in this order.
+        positions = self._last_position.ravel()
+        leaving = np.flatnonzero((positions > 0) & (positions < n))
+        self._leaving = leaving[np.argsort(positions[leaving], kind="stable")]
+        self._leaving_from = positions[self._leaving].searchsorted(np.arange(n + 1, dtype=positions.dtype)).tolist()
         self.fewest_devices, self._unit, self._extras = _device_steps(prices.devices)
         self._costs: list[_Costs] = []
         self._best: list[FloatArray] = []

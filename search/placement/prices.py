@@ -3,7 +3,8 @@
 A chain of ``n`` layers is cut into stages, each an interval ``[start, end)`` of layers. Everything that the search must
 know about a stage is an array over such intervals, of shape ``(n + 1, n + 1)`` and indexed ``[start, end]``; entries
 with ``start >= end`` are never read. A stage's *position* counts from the end of the pipeline: the last stage has
-position 1.
+position 1. Where a replica's devices follow from the position, as they do where every stage has equally many, the loads
+of a position can hold what its transfers cost on their way through the network.
 """
 
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ class StagePrices:
     """Whether the synchronisation depends on the pipeline's devices. If not, it is asked for once."""
     layer_floor_s: tuple[FloatArray, FloatArray]
     """Two arrays ``(n,)``: seconds that each layer adds to the load of a stage that holds it, in the last stage and in
-    any other. They only steer where the search ends: the answer is right with any values, and early with good ones."""
+    any other, not negative. They only steer where the search ends: the answer is right with any, and early with good ones."""
 
     @property
     def n_layers(self) -> int:
