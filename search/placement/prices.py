@@ -57,7 +57,8 @@ class StagePrices:
     """Whether the synchronisation depends on the pipeline's devices. If not, it is asked for once."""
     layer_floor_s: tuple[FloatArray, FloatArray]
     """Two arrays ``(n,)``: seconds that each layer adds to the load of a stage that holds it, in the last stage and in
-    any other, not negative. They only steer where the search ends: the answer is right with any, and early with good ones."""
+    any other, not negative. They only steer where the search ends: the answer is right with any values, and early with
+    good ones."""
 
     @property
     def n_layers(self) -> int:
