@@ -12,10 +12,12 @@ from archplace.search.pipeline import SPLIT_BACKWARD, PipelineSchedule
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, optimizer_operator
 from archplace.search.strategy.axes import Axes
-from archplace.search.strategy.block import Device, StrategyBlock
+from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.combinations import Choices, Combinations, Entry
+from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Exchanges, Pass, PassGraphs
 from archplace.search.strategy.problem import PlanProblem
+from archplace.search.strategy.table import StrategyTable
 from archplace.workloads import Axis, Collective, LayerSharding, Recompute, TrainingStep
 
 LAYER_AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT, Axis.EXPERT_TENSOR)
@@ -123,13 +125,7 @@ class BlockMaker:
         self._architectures = problem.architectures
         self._pricer = Pricer(self._architectures, problem.cluster, network=self.network)
         self._known: dict[LayerSharding, tuple[TrainingStep, PassGraphs]] = {}
-        host = problem.cluster.host
-        self._device = Device(
-            hbm_bytes=float(problem.accelerator.hbm.capacity_bytes),
-            optimizer_s_per_parameter=self._optimizer_s(),
-            host_bytes_per_s=None if host is None else host.bandwidth_bytes_per_s,
-            allowance=problem.allowance,
-        )
+        self._optimizer_s = np.array([self._optimizer_s_per_parameter()])
         self.refused: dict[str, int] = {}
         """Kinds of offload that are not possible, by reason."""
         self._choices = Choices(
@@ -165,7 +161,7 @@ class BlockMaker:
             passes.append(Pass.PAIR)
         return passes
 
-    def _optimizer_s(self) -> float:
+    def _optimizer_s_per_parameter(self) -> float:
         operator = optimizer_operator(self.problem.workload.optimizer_work(OPTIMIZER_PARAMETERS))
         return float(self._pricer.price([operator]).all_s[0, 0]) / OPTIMIZER_PARAMETERS
 
@@ -216,5 +212,14 @@ class BlockMaker:
         """Return the strategies of a family with their prices."""
         step, graphs = self._layers(family.sharding)
         found = graphs.seconds(self._exchanges(family.order), self.cache)
-        seconds = {which: values[0] for which, values in found.items()}
-        return StrategyBlock(step, seconds, family.entries, self._choices, self._device, self.network)
+        host = self.problem.cluster.host
+        table = StrategyTable(
+            step,
+            family.entries,
+            self._choices,
+            self.network,
+            allowance=self.problem.allowance,
+            host_bytes_per_s=None if host is None else host.bandwidth_bytes_per_s,
+        )
+        seconds = LayerSeconds(passes=found, optimizer_s_per_parameter=self._optimizer_s)
+        return StrategyBlock(table, seconds, float(self.problem.accelerator.hbm.capacity_bytes))

@@ -12,7 +12,7 @@ import numpy as np
 
 from archplace.costmodel import MemoryItems, Replicas, memory_coefficients, memory_items, policy_of
 from archplace.search.attribution import COMPUTE_PARTS, EXCHANGE_PARTS, attribute, bars_of
-from archplace.search.pipeline import ScheduleShape, StageSeconds, makespan_s
+from archplace.search.pipeline import SPLIT_BACKWARD, ScheduleShape, StageSeconds, makespan_s
 from archplace.search.schedule import ScheduleCache, ScheduleGraph
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
@@ -113,7 +113,7 @@ def evaluate(
         block = maker.block(found[0])
         if len(block):
             return _Evaluator(problem, maker, block, cache).run(held, recompute)
-        refused += block.combinations.refused
+        refused += block.table.combinations.refused
     raise ValueError(refused[0])
 
 
@@ -148,10 +148,10 @@ class _Evaluator:
     def __init__(self, problem: PlanProblem, maker: BlockMaker, block: StrategyBlock, cache: ScheduleCache) -> None:
         self._problem, self._block, self._cache = problem, block, cache
         self._strategy = block.strategy(0)
-        self._layers = [layer for layer, _ in block.step.layers]
+        self._layers = [layer for layer, _ in block.table.step.layers]
         self._rows: ChainRows = block.chain_rows(np.array([0]))
-        self._pricer = maker.pricer(block.entries[0].order)
-        self._microbatches = block.entries[0].microbatches
+        self._pricer = maker.pricer(block.table.entries[0].order)
+        self._microbatches = block.table.entries[0].microbatches
 
     def run(self, held: Sequence[Sequence[int]] | None, recompute: Sequence[Recompute] | None) -> Evaluation:
         """Return the evaluation."""
@@ -269,7 +269,9 @@ class _Evaluator:
             total = sum(split.values())
             for part, value in split.items():
                 # What the bars add up to can differ from the seconds of the search in the last digits.
-                parts[part] = parts.get(part, 0.0) + value * (float(seconds[which][segment]) / total if total else 0.0)
+                parts[part] = parts.get(part, 0.0) + value * (
+                    float(seconds[which][0, segment]) / total if total else 0.0
+                )
         parts["recomputation"] = float(self._block.replay_s(policy)[segment])
         waits = float((passes.forward_waits_s + passes.backward_waits_s)[0, policy, segment])
         hosted = self._strategy.offload.activations > 0
@@ -288,7 +290,7 @@ class _Evaluator:
                 gain_s -= taken
 
     def _backward_passes(self) -> tuple[Pass, ...]:
-        apart = Pass.INPUT_GRADIENT in self._block.seconds and self._block.splits(0)
+        apart = self._strategy.schedule in SPLIT_BACKWARD
         return (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if apart else (Pass.BACKWARD,)
 
     def _split(self, segment: int, which: Pass) -> Mapping[str, float]:
@@ -299,7 +301,7 @@ class _Evaluator:
         return attribute(bars_of(graph, operators, self._pricer, self._cache)[0])
 
     def _views(self, deal: Deal, cut: Cut) -> tuple[StageView, ...]:
-        strategy, step = self._strategy, self._block.step
+        strategy, step = self._strategy, self._block.table.step
         replicas = Replicas.of(strategy.sharding, strategy.states, strategy.data)
         coefficients = memory_coefficients(
             step.layers,
@@ -309,7 +311,7 @@ class _Evaluator:
             offload=strategy.offload,
             allowance=self._problem.allowance,
         )
-        crossing = self._block.boundary_bytes if strategy.stages > 1 else 0.0
+        crossing = self._block.table.boundary_bytes if strategy.stages > 1 else 0.0
         views = []
         for j, number in enumerate(cut.policies):
             policy = self._block.choices.policies[number]
@@ -376,7 +378,7 @@ class _Evaluator:
             by_stage(passes.forward_s),
             by_stage(passes.inputs_s),
             by_stage(passes.weights_s),
-            float(block.transfer_s[0]) if strategy.stages > 1 else 0.0,
+            float(block.table.transfer_s[0]) if strategy.stages > 1 else 0.0,
             (pair + pair[::-1]) / 2 if paired else None,
         )
 

@@ -39,13 +39,13 @@ def behind(compute_s: FloatArray, exchange_s: FloatArray, host_s: FloatArray, hi
 
 
 def hidden(exchange_s: FloatArray, beside_s: FloatArray, hide: BoolArray) -> Hidden:
-    """Return what is exposed of ``exchange_s``, ``(R, S)``, once per step behind passes of ``beside_s``, ``(S,)``.
+    """Return what is exposed of ``exchange_s``, ``(R, S)``, once per step behind passes of ``beside_s``, ``(R, S)``.
 
     The first layer of the model has nothing to hide behind, and one layer's pass has nothing to run behind it yet. An
     exchange that does not take place hides nothing and costs nothing.
     """
     any_ = hide & exchange_s.any(axis=1)
-    longest = beside_s[1:-1].max(initial=0.0)
+    longest = beside_s[:, 1:-1].max(axis=1, initial=0.0)
     return Hidden(
         base_s=np.where(any_, longest, 0.0),
         slope_s=np.where(any_[:, None], exchange_s - beside_s, 0.0),

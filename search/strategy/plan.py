@@ -148,7 +148,7 @@ class _Search:
         """Ask the memory of rows of one block, one number of stages and one kind of schedule."""
         block = self.blocks[number]
         chain = block.chain_rows(rows)
-        schedule, virtual = block.choices.schedules[block.schedule[rows[0]]]
+        schedule, virtual = block.choices.schedules[block.table.schedule[rows[0]]]
         if schedule in EQUAL_PARTS:
             dealt = price_deal(chain, equal_deal(block.counts, schedule, chain.n_stages, virtual))
             short = np.isinf(dealt.time_s)
@@ -182,7 +182,7 @@ class _Search:
     def plan(self, refused: dict[str, int]) -> Plan:
         """Return what was found."""
         refused = {**refused, **self.maker.refused}
-        combinations = [block.combinations for block in self.blocks]
+        combinations = [block.table.combinations for block in self.blocks]
         combinations += [self.maker.combinations(family) for _, family in self.families]
         n_strategies = sum(len(part) for part in combinations)
         for part in combinations:
@@ -204,7 +204,7 @@ class _Search:
         least: Shortage | None = None
         for block in self.blocks:
             for rows in _alike(block, np.arange(len(block))):
-                schedule, virtual = block.choices.schedules[block.schedule[rows[0]]]
+                schedule, virtual = block.choices.schedules[block.table.schedule[rows[0]]]
                 chain = block.chain_rows(rows)
                 if sum(block.counts[1:-1]) % (chain.n_stages * virtual):
                     continue
@@ -218,7 +218,7 @@ class _Search:
 def _alike(block: StrategyBlock, rows: IntArray) -> Iterator[IntArray]:
     """Yield those of ``rows`` that have one number of stages, and one schedule where it deals out the layers."""
     dealt = np.array([schedule in EQUAL_PARTS for schedule, _ in block.choices.schedules])
-    kind = np.where(dealt[block.schedule[rows]], block.schedule[rows] + 1, 0)
-    key = block.stages[rows] * (len(dealt) + 1) + kind
+    kind = np.where(dealt[block.table.schedule[rows]], block.table.schedule[rows] + 1, 0)
+    key = block.table.stages[rows] * (len(dealt) + 1) + kind
     for value in np.unique(key).tolist():
         yield rows[key == value]

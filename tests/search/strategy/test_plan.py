@@ -55,7 +55,7 @@ def test_the_best_strategies_are_the_best_of_all() -> None:
     times = {
         block.strategy(row): exhaustive_s(block, row)
         for block, row in all_rows(problem, cache)
-        if block.stages[row] <= 2
+        if block.table.stages[row] <= 2
     }
     assert sum(np.isinf(time) for time in times.values()) > 0, "memory must matter"
     found = plan(problem, AXES, best=10_000, cache=cache)

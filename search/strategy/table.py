@@ -1,0 +1,286 @@
+"""All strategies that share their layers' operator graphs and the places of their groups, as arrays.
+
+They differ in lengths and numbers of pipelines, schedules, sharing of states, offload and overlap. What no architecture
+changes is worked out once for each combination of what it depends on; with the seconds of layers on architectures it
+gives the times of any pairs of strategy and architecture.
+
+Communication behind computing is taken as follows. Layer by layer and microbatch by microbatch, parameters are
+gathered for the next layer and gradients reduced of the layer before while a layer computes, and activations travel to
+and from the host; of the three the slowest counts (Zhao et al. 2023, arXiv:2304.11277, section 4; Ren et al. 2021,
+arXiv:2101.06840, section 4.1). What is exchanged once per step follows the backward pass of the last microbatch, or
+precedes the forward pass of the next step's first, on the first stage: exposed is what outlasts the other layers of
+the stage, and at least the exchange of the layer that has nothing left to hide behind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+import numpy as np
+
+from archplace.costmodel import (
+    POLICIES,
+    Allowance,
+    Replicas,
+    StateSharding,
+    memory_coefficients,
+    policy_of,
+    updated_parameters,
+)
+from archplace.costmodel.network import NetworkPricer
+from archplace.search.pipeline import (
+    SPLIT_BACKWARD,
+    PipelineCoefficients,
+    PipelineSchedule,
+    coefficients,
+    in_flight,
+)
+from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray, IntArray
+from archplace.search.strategy.combinations import Choices, Combinations, Entry
+from archplace.search.strategy.exchanges import ExchangeSeconds, exchange_seconds
+from archplace.search.strategy.layer_seconds import LayerSeconds
+from archplace.search.strategy.layers import Pass
+from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
+from archplace.search.strategy.strategy import Strategy
+from archplace.workloads import Axis, Recompute, TrainingStep
+
+
+class StrategyTable:
+    """The strategies of one sharding of the layers whose groups lie alike in the network.
+
+    Combinations that are not possible have no row. ``R`` rows, ``P`` policies, ``S`` kinds of layers.
+    """
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        entries: Sequence[Entry],
+        choices: Choices,
+        network: NetworkPricer,
+        *,
+        allowance: Allowance,
+        host_bytes_per_s: float | None = None,
+    ) -> None:
+        """Lay out the rows. ``host_bytes_per_s`` per device and direction; None where nothing can be offloaded."""
+        self.step = step
+        self.entries = tuple(entries)
+        self.choices = choices
+        self.allowance = allowance
+        self.counts = tuple(count for _, count in step.layers)
+        self.combinations = Combinations(step.sharding, self.counts, entries, choices)
+        possible = self.combinations.possible
+        grid = np.broadcast_to(
+            possible[:, :, :, None, None], (*possible.shape, len(choices.offload), len(choices.overlap))
+        )
+        self.entry, self.schedule, self.states, self.offload, self.overlap = np.nonzero(grid)
+        self.stages: IntArray = np.array([entry.stages for entry in entries], dtype=np.int64)[self.entry]
+        self.microbatches: IntArray = np.array([entry.microbatches for entry in entries], dtype=np.int64)[self.entry]
+        self.boundary_bytes = float(max((layer.input_bytes for layer, _ in step.layers), default=0))
+        by_entry = [network.transfer_s(self.boundary_bytes, entry.order.group(Axis.PIPELINE)) for entry in entries]
+        self.transfer_s: FloatArray = np.array(by_entry, dtype=np.float64)[self.entry]
+        self.hides: BoolArray = np.array([overlap.data for overlap in choices.overlap])[self.overlap]
+        self.waits: BoolArray = ~np.array([overlap.pipeline for overlap in choices.overlap])[self.overlap]
+        self.exchanges = self._exchanges(possible, network)
+        """Of the rows, ``(R, S)`` each."""
+        self._fill_memory(possible, host_bytes_per_s)
+
+    def __len__(self) -> int:
+        return len(self.entry)
+
+    def strategy(self, row: int) -> Strategy:
+        """Return one row's strategy."""
+        entry = self.entries[self.entry[row]]
+        schedule, virtual = self.choices.schedules[self.schedule[row]]
+        return Strategy(
+            sharding=self.step.sharding,
+            stages=entry.stages,
+            data=entry.data,
+            schedule=schedule,
+            virtual=virtual,
+            states=self.choices.states[self.states[row]],
+            offload=self.choices.offload[self.offload[row]],
+            overlap=self.choices.overlap[self.overlap[row]],
+            order=tuple(axis for axis, _ in entry.order.degrees),
+            policies=self.choices.policies,
+        )
+
+    def _replicas(self, states: StateSharding, entries: IntArray) -> Replicas:
+        data = np.array([self.entries[e].data for e in entries.tolist()], dtype=np.int64)
+        return Replicas.of(self.step.sharding, states, data)
+
+    def _exchanges(self, possible: BoolArray, network: NetworkPricer) -> ExchangeSeconds:
+        """Return the exchanges of each row."""
+        names = [field.name for field in fields(ExchangeSeconds)]
+        table = {name: np.zeros((len(self), len(self.counts))) for name in names}
+        for s, states in enumerate(self.choices.states):
+            entries = np.flatnonzero(possible[:, :, s].any(axis=1))
+            rows = np.flatnonzero(self.states == s)
+            if not len(rows):
+                continue
+            orders = [self.entries[e].order for e in entries.tolist()]
+            found = exchange_seconds(self.step, states, self._replicas(states, entries), orders, network)
+            place = entries.searchsorted(self.entry[rows])
+            for name, values in table.items():
+                values[rows] = getattr(found, name)[place]
+        return ExchangeSeconds(**table)
+
+    def _fill_memory(self, possible: BoolArray, host_bytes_per_s: float | None) -> None:
+        """Fill the arrays of bytes, and of the seconds on the link to the host."""
+        n_segments, n_policies = len(self.counts), len(self.choices.policies)
+        policies = np.array([POLICIES.index(policy) for policy in self.choices.policies])
+        self.state_bytes = np.empty((len(self), n_segments))
+        self.flight_bytes = np.empty((len(self), n_policies, n_segments))
+        self.working_bytes = np.empty_like(self.flight_bytes)
+        self.updated = np.empty_like(self.state_bytes)
+        """Parameters of a layer that the device updates itself."""
+        self.host_s = np.zeros_like(self.flight_bytes)
+        """Of a layer's activations, one way."""
+        self.host_update_s = np.zeros_like(self.state_bytes)
+        for s, states in enumerate(self.choices.states):
+            entries = np.flatnonzero(possible[:, :, s].any(axis=1))
+            for o, offload in enumerate(self.choices.offload):
+                rows = np.flatnonzero((self.states == s) & (self.offload == o))
+                if not len(rows):
+                    continue
+                replicas = self._replicas(states, entries)
+                found = memory_coefficients(
+                    self.step.layers,
+                    self.step.parameter_bytes,
+                    states=states,
+                    replicas=replicas,
+                    offload=offload,
+                    allowance=self.allowance,
+                )
+                place = entries.searchsorted(self.entry[rows])
+                self.state_bytes[rows] = found.state_bytes[place]
+                self.flight_bytes[rows] = found.in_flight_bytes[policies]
+                self.working_bytes[rows] = found.working_bytes[place][:, policies]
+                updated = updated_parameters(self.step.layers, states, replicas)[place]
+                self.updated[rows] = (1.0 - offload.optimizer) * updated
+                if host_bytes_per_s is not None:
+                    self.host_s[rows] = found.activation_traffic.out_bytes[policies] / host_bytes_per_s
+                    self.host_update_s[rows] = found.update_traffic.seconds(host_bytes_per_s)[place]
+
+    def replay_s(self, seconds: LayerSeconds) -> FloatArray:
+        """Return what recomputation adds to a layer's backward pass, ``(A, P, S)``."""
+        again = {Recompute.NONE: None, Recompute.SELECTIVE: Pass.SELECTIVE_REPLAY, Recompute.FULL: Pass.FORWARD}
+        replayed = np.zeros((len(seconds), len(self.choices.policies), len(self.counts)))
+        for p, policy in enumerate(self.choices.policies):
+            for k, (layer, _) in enumerate(self.step.layers):
+                which = again[policy_of(layer, policy)]
+                if which is not None:
+                    replayed[:, p, k] = seconds[which][:, k]
+        return replayed
+
+    def passes(self, rows: IntArray, seconds: LayerSeconds, schedule: PipelineSchedule) -> LayerPasses:
+        """Return the seconds of layers' passes with what runs behind them, ``(R, P, S)``, for rows of one schedule.
+
+        ``seconds`` has one entry for each of ``rows``, or a single one.
+        """
+        forward = seconds[Pass.FORWARD][:, None]
+        split = schedule in SPLIT_BACKWARD
+        weights = seconds[Pass.WEIGHT_GRADIENT][:, None] if split else np.zeros_like(forward)
+        inputs = seconds[Pass.INPUT_GRADIENT if split else Pass.BACKWARD][:, None]
+        gathered = self.exchanges.before_forward_s[rows, None]
+        exchanged = (self.exchanges.before_backward_s[rows] + self.exchanges.after_backward_s[rows])[:, None]
+        host_s, hides = self.host_s[rows], self.hides[rows]
+        backward = inputs + weights + self.replay_s(seconds)
+        forward_s = behind(np.broadcast_to(forward, host_s.shape), gathered, host_s, hides)
+        backward_s = behind(np.broadcast_to(backward, host_s.shape), exchanged, host_s, hides)
+        gain = np.zeros_like(forward)
+        if schedule is PipelineSchedule.DUALPIPE:
+            # What the operators of a forward and a backward pass gain by running together.
+            together = seconds[Pass.FORWARD] + seconds[Pass.BACKWARD] - seconds[Pass.PAIR]
+            gain = np.maximum(together, 0.0)[:, None]
+        return LayerPasses(
+            forward_s=forward_s,
+            inputs_s=backward_s - weights,
+            weights_s=np.broadcast_to(weights, host_s.shape),
+            pair_s=np.maximum(forward_s + backward_s - gain, 0.0),
+            forward_waits_s=forward_s - forward,
+            backward_waits_s=backward_s - backward,
+        )
+
+    def updates_s(self, rows: IntArray, seconds: LayerSeconds) -> FloatArray:
+        """Return the seconds of the optimizer step of one layer, ``(R, S)``: on the device, and to the host and back.
+
+        What the host updates is taken to keep up with the link.
+        """
+        here: FloatArray = self.updated[rows] * seconds.optimizer_s_per_parameter[:, None]
+        return here + self.host_update_s[rows]
+
+    def times(self, rows: IntArray, seconds: LayerSeconds) -> ChainTimes:
+        """Return what the times of ``rows`` are made of; ``seconds`` has one entry for each, or a single one."""
+        shape = (len(rows), len(self.choices.policies), len(self.counts))
+        load_s, fill_s = np.empty(shape), np.empty(shape)
+        pace, constant_s, boundary_s = (np.empty(len(rows)) for _ in range(3))
+        for c, (schedule, virtual) in enumerate(self.choices.schedules):
+            here = np.flatnonzero(self.schedule[rows] == c)
+            if not len(here):
+                continue
+            mine = rows[here]
+            passes = self.passes(mine, seconds if len(seconds) == 1 else seconds.take(here), schedule)
+            stages, microbatches, transfer_s = self.stages[mine], self.microbatches[mine], self.transfer_s[mine]
+            terms = coefficients(schedule, stages, virtual, microbatches)
+            each = coefficients(schedule, stages[:, None, None], virtual, microbatches[:, None, None])
+            pace[here], load_s[here] = paced(each, passes)
+            fill_s[here] = each.fill_s(passes.forward_s, passes.inputs_s, passes.weights_s)
+            behind_s = self._transfers_s(terms, passes, transfer_s)
+            # Senders that wait are busy for as long: a message a microbatch to either side, from each part they hold.
+            sent_s = (2 * virtual * stages - 2) / (2 * virtual if virtual > 1 else 1) * transfer_s
+            constant_s[here] = np.where(self.waits[mine], sent_s, behind_s)
+            # Of two stages each sends one way; under GPipe both ways pace the pipeline, one after the other.
+            of_two = 2 if schedule is PipelineSchedule.GPIPE else 2 * virtual - 1
+            boundary_s[here] = np.where(stages == 2, of_two, virtual) * transfer_s * self.waits[mine]
+        hides = self.hides[rows]
+        reduction, gathering = self.exchanges.reduction_s[rows], self.exchanges.gathering_s[rows]
+        once = (
+            hidden(reduction, seconds[Pass.BACKWARD], hides),
+            hidden(gathering, seconds[Pass.FORWARD], hides),
+        )
+        return ChainTimes(
+            counts=self.counts,
+            stages=self.stages[rows],
+            load_s=load_s,
+            fill_s=fill_s,
+            boundary_s=boundary_s,
+            pace=pace,
+            constant_s=constant_s,
+            tail_s=self.updates_s(rows, seconds) + np.where(hides[:, None], 0.0, reduction + gathering),
+            hidden_base_s=np.stack([each.base_s for each in once], axis=1),
+            hidden_slope_s=np.stack([each.slope_s for each in once], axis=1),
+            hidden_floor_s=np.stack([each.floor_s for each in once], axis=1),
+        )
+
+    def _transfers_s(self, terms: PipelineCoefficients, passes: LayerPasses, transfer_s: FloatArray) -> FloatArray:
+        """Return what messages behind computing add, for stages that hold their even share of the layers."""
+        counts = np.array(self.counts, dtype=np.float64)
+        parts = terms.stages * terms.virtual
+        forward, inputs, weights = (
+            (values[:, 0] @ counts) / parts for values in (passes.forward_s, passes.inputs_s, passes.weights_s)
+        )
+        return np.where(terms.stages > 1, terms.transfers_s(transfer_s, forward, inputs, weights), 0.0)
+
+    def chain_rows(self, rows: IntArray, seconds: LayerSeconds, hbm_bytes: FloatArray | float) -> ChainRows:
+        """Return ``rows``, all of one number of stages, with what ``hbm_bytes`` on each device allow."""
+        return self.with_memory(rows, self.times(rows, seconds), hbm_bytes)
+
+    def with_memory(self, rows: IntArray, times: ChainTimes, hbm_bytes: FloatArray | float) -> ChainRows:
+        """Return the ``times`` of ``rows``, all of one number of stages, with what memory allows."""
+        stages = int(self.stages[rows[0]])
+        crossing = self.boundary_bytes if stages > 1 else 0.0
+        capacity = hbm_bytes - float(self.allowance.constant_bytes(crossing, crossing))
+        flight = np.empty((len(rows), stages))
+        for c in np.unique(self.schedule[rows]).tolist():
+            here = np.flatnonzero(self.schedule[rows] == c)
+            schedule, virtual = self.choices.schedules[c]
+            held = in_flight(schedule, stages, virtual, self.microbatches[rows[here], None], np.arange(stages))
+            # What waits for weight gradients is part of a microbatch's activations; here it counts as all of them.
+            flight[here] = held.activations + held.weight_inputs
+        return ChainRows(
+            **{field.name: getattr(times, field.name) for field in fields(ChainTimes)},
+            capacity_bytes=np.broadcast_to(np.asarray(capacity, dtype=np.float64), (len(rows),)),
+            state_bytes=self.state_bytes[rows],
+            flight_bytes=self.flight_bytes[rows],
+            working_bytes=self.working_bytes[rows],
+            in_flight=flight,
+        )
