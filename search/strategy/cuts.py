@@ -1,24 +1,28 @@
-"""The best cut of one strategy's chain into stages, with the best recomputation policy of each stage, exactly.
+"""The best cuts of chains into stages, with the best recomputation policy of each stage, exactly.
 
 For a load that every stage must stay below, the least sum of the stages' fills and of the first stage's tail is found
 by a dynamic program over stages; of a stage's policies the first that fits has both the least load and the least fill.
 The limit starts where even the least conceivable sum could not make up for the pace of a larger load, and is lowered
 below the largest load of each cut found, until what is left could only be slower. Stages only hold runs of layers
-within the limit, so that the arrays' size is layers × layers whatever the number of stages.
+within the limit, so that the arrays of a row have about layers × layers entries whatever the number of stages.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from archplace.search.strategy.bounds import least_sums_s
-from archplace.search.strategy.chain import ChainRows, FloatArray, IntArray
+from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray
 
 _SLACK = 1e-12
 """Relative excess over the capacity that counts as fitting: sums in another order."""
 
 _WIDER = 1.02
 """Factor on the limit while no cut is found: where every stage must hold a layer the packed load may be too small."""
+
+_ENTRIES = 1 << 20
+"""Of the largest arrays, by which rows are taken together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,149 +41,254 @@ class Cut:
     """What follows the last microbatch, on the first stage."""
 
 
-class _Chain:
-    """One row's layers, one by one."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cuts:
+    """The best cut of each row."""
 
-    def __init__(self, rows: ChainRows, row: int) -> None:
-        one = rows.take(slice(row, row + 1))
-        counts = np.array(rows.counts)
-        kind = np.repeat(np.arange(len(counts)), counts)
-        self.stages = rows.n_stages
+    rows: ChainRows
+    time_s: FloatArray
+    """``(R,)``: infinite where none fits or none is fast enough."""
+    load_s: FloatArray
+    """``(R,)``: of the slowest stage; as all below without meaning where there is no cut."""
+    tail_s: FloatArray
+    """``(R,)``."""
+    ends: IntArray
+    """``(R, J)``: where the stages end, in layers of the whole chain."""
+    policies: IntArray
+    """``(R, J)``."""
+    loads_s: FloatArray
+    """``(R, J)``."""
+
+    @classmethod
+    def none(cls, rows: ChainRows) -> "Cuts":
+        """Return no cut of any row."""
+        shape = (rows.n_rows, rows.n_stages)
+        return cls(
+            rows=rows,
+            time_s=np.full(rows.n_rows, np.inf),
+            load_s=np.zeros(rows.n_rows),
+            tail_s=np.zeros(rows.n_rows),
+            ends=np.zeros(shape, dtype=np.int64),
+            policies=np.zeros(shape, dtype=np.int64),
+            loads_s=np.zeros(shape),
+        )
+
+    def put(self, places: IntArray, other: "Cuts", chosen: IntArray) -> None:
+        """Take over the cuts ``chosen`` of ``other`` at ``places``."""
+        for name in ("time_s", "load_s", "tail_s", "ends", "policies", "loads_s"):
+            getattr(self, name)[places] = getattr(other, name)[chosen]
+
+    def at(self, row: int) -> Cut | None:
+        """Return the cut of one row, or None where there is none."""
+        if not np.isfinite(self.time_s[row]):
+            return None
+        held = layers_before(self.rows.counts)
+        ends = self.ends[row]
+        return Cut(
+            time_s=float(self.time_s[row]),
+            load_s=float(self.load_s[row]),
+            held=tuple(map(tuple, np.diff(held[ends], axis=0, prepend=held[:1]).astype(np.int64).tolist())),
+            policies=tuple(self.policies[row].tolist()),
+            loads_s=tuple(self.loads_s[row].tolist()),
+            tail_s=float(self.tail_s[row]),
+        )
+
+
+def layers_before(counts: tuple[int, ...]) -> FloatArray:
+    """Return the layers of each segment among the first 0, 1 … of the chain, ``(N + 1, S)``."""
+    kind = np.repeat(np.arange(len(counts)), counts)
+    held = np.zeros((len(kind) + 1, len(counts)))
+    np.cumsum(kind[:, None] == np.arange(len(counts)), axis=0, out=held[1:])
+    return held
+
+
+def best_cuts(rows: ChainRows, packed_load_s: FloatArray, better_than_s: FloatArray | float = np.inf) -> Cuts:
+    """Return the cut of every row that takes least time, of those that take less than ``better_than_s``.
+
+    ``packed_load_s``, ``(R,)``, are the rows' :func:`~archplace.search.strategy.bounds.packed_loads_s`;
+    ``better_than_s`` is one number or ``(R,)``. Ties go to the smaller largest load.
+    """
+    found = Cuts.none(rows)
+    limits_s = np.broadcast_to(np.asarray(better_than_s, dtype=np.float64), (rows.n_rows,))
+    able = np.flatnonzero(np.isfinite(packed_load_s))
+    if rows.n_stages > sum(rows.counts) or not len(able):
+        return found
+    for some in _blocks(rows, able, packed_load_s):
+        search = _Search(rows.take(some), packed_load_s[some], limits_s[some])
+        found.put(some, search.run(), np.arange(len(some)))
+    return found
+
+
+def _blocks(rows: ChainRows, able: IntArray, packed_load_s: FloatArray) -> Iterator[IntArray]:
+    """Yield rows that are taken together, so that their arrays stay in a core's cache."""
+    n_layers = sum(rows.counts)
+    fastest = rows.load_s[able].min(axis=1) @ np.array(rows.counts, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        longest = np.minimum(1.5 * packed_load_s[able] / fastest, 1.0) * n_layers
+    size = max(1, int(_ENTRIES / (rows.n_stages * (n_layers + 1) * max(1.0, float(longest.mean())))))
+    for start in range(0, len(able), size):
+        yield able[start : start + size]
+
+
+class _Search:
+    """The best cuts of some rows."""
+
+    def __init__(self, rows: ChainRows, packed_load_s: FloatArray, better_than_s: FloatArray) -> None:
+        self.rows, self.packed_s, self.better_s = rows, packed_load_s, better_than_s
+        self.chains = _Chains(rows)
+        self.sums_s = least_sums_s(rows)
+
+    def run(self) -> Cuts:
+        """Return the best cut of each row."""
+        found = self._first()
+        found.time_s[found.time_s >= self.better_s] = np.inf
+        known_s = np.minimum(found.time_s, self.better_s)
+        pace, constant_s = self.rows.pace, self.rows.constant_s
+        with np.errstate(divide="ignore", invalid="ignore"):
+            limits_s = np.nextafter((known_s - constant_s - self.sums_s) / pace, np.inf)
+        limits_s[pace <= 0] = np.inf
+        going = np.flatnonzero((limits_s > self.packed_s) & (pace > 0))
+        while len(going):
+            cuts = _Choices(self.chains.take(going), limits_s[going]).least_sums(limits_s[going])
+            times_s = cuts.time_s
+            better = times_s < known_s[going]
+            # Of equal times the one with the smaller load is kept, and that is the later one.
+            better |= (times_s == known_s[going]) & np.isfinite(found.time_s[going])
+            better &= np.isfinite(times_s)
+            found.put(going[better], cuts, np.flatnonzero(better))
+            known_s[going[better]] = times_s[better]
+            # Smaller limits never lower the sum: what is left must come from the pace.
+            sums_s = times_s - pace[going] * cuts.load_s
+            by_pace = np.nextafter((known_s[going] - sums_s) / pace[going], np.inf)
+            limits_s[going] = np.where(np.isfinite(times_s), np.minimum(cuts.load_s, by_pace), -np.inf)
+            going = going[limits_s[going] > self.packed_s[going]]
+        return found
+
+    def _first(self) -> Cuts:
+        """Return cuts whose largest load is about the least there is; without pace, with the least sum."""
+        rows = self.rows
+        found = Cuts.none(rows)
+        most_s = rows.load_s.max(axis=1) @ np.array(rows.counts, dtype=np.float64) + 2 * rows.boundary_s + self.packed_s
+        limits_s = np.where(rows.pace > 0, self.packed_s * (1 + 1e-6), np.inf)
+        going = np.arange(rows.n_rows)
+        while len(going):
+            cuts = _Choices(self.chains.take(going), limits_s[going]).least_sums(limits_s[going])
+            some = np.isfinite(cuts.time_s)
+            found.put(going[some], cuts, np.flatnonzero(some))
+            going = going[~some & (limits_s[going] <= most_s[going])]
+            limits_s[going] *= _WIDER
+        return found
+
+
+class _Chains:
+    """Rows with their layers one by one: sums over the first layers, ``(R, …, N + 1)``."""
+
+    def __init__(self, rows: ChainRows) -> None:
+        kind = np.repeat(np.arange(len(rows.counts)), rows.counts)
+        self.rows = rows
         self.n_layers = len(kind)
-        self.pace, self.constant_s = float(one.pace[0]), float(one.constant_s[0])
-        self.capacity_bytes = float(one.capacity_bytes[0]) * (1 + _SLACK)
-        self.load_s = _prefix(one.load_s[0][:, kind])
-        """``(P, N + 1)``, as the following: sums of the first layers."""
-        self.fill_s = _prefix(one.fill_s[0][:, kind])
-        self.flight_bytes = _prefix(one.flight_bytes[0][:, kind])
-        self.state_bytes = _prefix(one.state_bytes[0][None, kind])[0]
-        self.working_bytes = one.working_bytes[0]
-        self.held = _prefix((kind == np.arange(len(counts))[:, None]).astype(np.int64)).T
-        """``(N + 1, S)``: layers of each segment among the first."""
-        self.tail_s = np.array([one.tails_s(first)[0] for first in self.held])
-        """``(N + 1,)``: by the end of the first stage."""
-        self.ends_s = float(one.boundary_s[0]) * rows.neighbours()
-        self.in_flight = one.in_flight[0]
-        self.least_sum_s = float(least_sums_s(one)[0])
+        self.held = layers_before(rows.counts)
+        self.load_s = _prefix(rows.load_s[:, :, kind])
+        self.fill_s = _prefix(rows.fill_s[:, :, kind])
+        self.flight_bytes = _prefix(rows.flight_bytes[:, :, kind])
+        self.state_bytes = _prefix(rows.state_bytes[:, kind])
+        self.tail_s = np.stack([rows.tails_s(first) for first in self.held], axis=1)
+        """``(R, N + 1)``: by the end of the first stage."""
+
+    def take(self, rows: IntArray) -> "_Chains":
+        """Return some of the rows."""
+        part = object.__new__(_Chains)
+        part.rows, part.n_layers, part.held = self.rows.take(rows), self.n_layers, self.held
+        for name in ("load_s", "fill_s", "flight_bytes", "state_bytes", "tail_s"):
+            setattr(part, name, getattr(self, name)[rows])
+        return part
 
 
-def _prefix(values: FloatArray | IntArray) -> FloatArray:
-    sums = np.zeros((len(values), values.shape[1] + 1))
-    np.cumsum(values, axis=1, out=sums[:, 1:])
+def _prefix(values: FloatArray) -> FloatArray:
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
     return sums
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Choices:
-    """What each stage costs when it begins at a layer and holds so many: ``(J, N + 1, W)``, ``[…, w]`` for ``w + 1``.
+    """What each stage costs that begins at a layer and holds so many: ``(J, R, N + 1, W)``, ``[…, w]`` for ``w + 1``.
 
     Infinite where no policy fits and where the load is too large.
     """
 
-    load_s: FloatArray
-    fill_s: FloatArray
-    policy: IntArray
+    def __init__(self, chains: _Chains, limits_s: FloatArray) -> None:
+        """Lay out what loads below ``limits_s``, ``(R,)``, allow."""
+        rows = self.rows = chains.rows
+        self.chains = chains
+        n_layers = chains.n_layers
+        longest = _longest(chains.load_s[:, 0], limits_s)
+        self.width = width = max(1, min(n_layers, longest))
+        start = np.arange(n_layers + 1)[:, None]
+        self.end = end = np.minimum(start + np.arange(1, width + 1), n_layers)
+        outside = start + np.arange(1, width + 1) > n_layers
+        shape = (rows.n_stages, rows.n_rows, n_layers + 1, width)
+        self.load_s, self.fill_s = np.full(shape, np.inf), np.full(shape, np.inf)
+        self.policy = np.full(shape, -1, dtype=np.int8)
+        present = chains.held[end] > chains.held[start]
+        states = chains.state_bytes[:, end] - chains.state_bytes[:, start]
+        capacity = (rows.capacity_bytes * (1 + _SLACK))[:, None, None]
+        ends_s = rows.boundary_s[:, None] * rows.neighbours()
+        for number in range(rows.load_s.shape[1]):
+            working = np.max(present * rows.working_bytes[:, number][:, None, None, :], axis=3)
+            room = np.where(outside, -np.inf, capacity - (states + working))
+            flight = chains.flight_bytes[:, number][:, end] - chains.flight_bytes[:, number][:, start]
+            load = chains.load_s[:, number][:, end] - chains.load_s[:, number][:, start]
+            fill = chains.fill_s[:, number][:, end] - chains.fill_s[:, number][:, start]
+            for stage in range(rows.n_stages):
+                fits: BoolArray = rows.in_flight[:, stage][:, None, None] * flight <= room
+                fits &= self.policy[stage] < 0
+                np.copyto(self.load_s[stage], load + ends_s[:, stage][:, None, None], where=fits)
+                np.copyto(self.fill_s[stage], fill, where=fits)
+                self.policy[stage][fits] = number
 
-    @classmethod
-    def below(cls, chain: _Chain, limit_s: float) -> "_Choices":
-        """Return what loads below ``limit_s`` allow."""
-        fastest = chain.load_s[0]
-        longest = int((np.searchsorted(fastest, fastest + limit_s) - np.arange(chain.n_layers + 1)).max())
-        width = max(1, min(chain.n_layers, longest))
-        start = np.arange(chain.n_layers + 1)[:, None]
-        end = np.minimum(start + np.arange(1, width + 1), chain.n_layers)
-        outside = start + np.arange(1, width + 1) > chain.n_layers
-        shape = (chain.stages, *end.shape)
-        load_s, fill_s = np.full(shape, np.inf), np.full(shape, np.inf)
-        policy = np.full(shape, -1, dtype=np.int64)
-        present = chain.held[end] > chain.held[start]
-        states = chain.state_bytes[end] - chain.state_bytes[start]
-        for number in range(len(chain.load_s)):
-            working = (present * chain.working_bytes[number]).max(axis=2)
-            flight = chain.flight_bytes[number][end] - chain.flight_bytes[number][start]
-            memory = (states + working) + chain.in_flight[:, None, None] * flight
-            load = (chain.load_s[number][end] - chain.load_s[number][start]) + chain.ends_s[:, None, None]
-            fits = (memory <= chain.capacity_bytes) & (policy < 0) & ~outside
-            np.copyto(load_s, load, where=fits)
-            np.copyto(fill_s, chain.fill_s[number][end] - chain.fill_s[number][start], where=fits)
-            policy[fits] = number
-        return cls(load_s=load_s, fill_s=fill_s, policy=policy)
-
-    def least_sum(self, chain: _Chain, limit_s: float) -> Cut | None:
-        """Return the cut with the least sum of fills and tail of those whose loads are all below ``limit_s``."""
-        stages, n_starts, width = self.load_s.shape
-        allowed = np.where(self.load_s < limit_s, self.fill_s, np.inf)
-        start = np.arange(n_starts)
-        end = np.minimum(start[:, None] + np.arange(1, width + 1), n_starts - 1)
+    def least_sums(self, limits_s: FloatArray) -> Cuts:
+        """Return of each row the cut with the least sum of fills and tail whose loads are all below its limit."""
+        rows, chains, end = self.rows, self.chains, self.end
+        stages, n_rows, n_starts, _ = self.load_s.shape
+        every, start = np.arange(n_rows), np.arange(n_starts)
+        limit = limits_s[:, None, None]
         # From the last stage to the first: the least sum of the stages from j on, by where stage j begins.
-        rest = np.full(n_starts, np.inf)
-        rest[-1] = 0.0
-        chosen = np.zeros((stages, n_starts), dtype=np.int64)
+        rest = np.full((n_rows, n_starts), np.inf)
+        rest[:, -1] = 0.0
+        chosen = np.zeros((stages, n_rows, n_starts), dtype=np.int64)
         for stage in range(stages - 1, 0, -1):
-            total = allowed[stage] + rest[end]
-            chosen[stage] = total.argmin(axis=1)
-            rest = total[start, chosen[stage]]
-        total = allowed[0, 0] + rest[end[0]] + chain.tail_s[end[0]]
-        first = int(total.argmin())
-        if not np.isfinite(total[first]):
-            return None
-        lengths = [first]
-        ends = [first + 1]
-        for stage in range(1, stages):
-            lengths.append(int(chosen[stage, ends[-1]]))
-            ends.append(ends[-1] + lengths[-1] + 1)
-        at = list(zip(range(stages), (0, *ends[:-1]), lengths, strict=True))
-        loads = tuple(float(self.load_s[place]) for place in at)
-        return Cut(
-            time_s=chain.pace * max(loads) + float(total[first]) + chain.constant_s,
-            load_s=max(loads),
-            held=tuple(
-                tuple(int(n) for n in chain.held[end] - chain.held[begin])
-                for begin, end in zip((0, *ends[:-1]), ends, strict=True)
-            ),
-            policies=tuple(int(self.policy[place]) for place in at),
-            loads_s=loads,
-            tail_s=float(chain.tail_s[ends[0]]),
-        )
+            total = np.where(self.load_s[stage] < limit, self.fill_s[stage], np.inf)
+            total += rest[:, end]
+            chosen[stage] = total.argmin(axis=2)
+            rest = np.take_along_axis(total, chosen[stage][:, :, None], axis=2)[:, :, 0]
+        first = np.where(self.load_s[0, :, 0] < limits_s[:, None], self.fill_s[0, :, 0], np.inf)
+        first = first + rest[:, end[0]] + chains.tail_s[:, end[0]]
+        lengths = first.argmin(axis=1)
+        sums_s = first[every, lengths]
+        found = Cuts.none(rows)
+        begin = np.zeros(n_rows, dtype=np.int64)
+        able = np.isfinite(sums_s)
+        for stage in range(stages):
+            if stage:
+                lengths = chosen[stage, every, begin]
+            found.loads_s[:, stage] = self.load_s[stage, every, begin, lengths]
+            found.policies[:, stage] = self.policy[stage, every, begin, lengths]
+            begin = np.minimum(begin + lengths + 1, start[-1])
+            found.ends[:, stage] = begin
+        found.load_s[:] = np.where(able, found.loads_s.max(axis=1), 0.0)
+        found.tail_s[:] = chains.tail_s[every, found.ends[:, 0]]
+        found.time_s[:] = np.where(able, rows.pace * found.load_s + sums_s + rows.constant_s, np.inf)
+        return found
 
 
-def best_cut(rows: ChainRows, row: int, packed_load_s: float, *, better_than_s: float = np.inf) -> Cut | None:
-    """Return the cut of one row that takes least time, or None where none fits or takes less than ``better_than_s``.
-
-    ``packed_load_s`` is the row's :func:`~archplace.search.strategy.bounds.packed_loads_s`.
-    """
-    chain = _Chain(rows, row)
-    if chain.stages > chain.n_layers or not np.isfinite(packed_load_s):
-        return None
-    if chain.pace <= 0:
-        cut = _Choices.below(chain, np.inf).least_sum(chain, np.inf)
-        return cut if cut is not None and cut.time_s < better_than_s else None
-    best = _first_cut(chain, packed_load_s)
-    if best is None:
-        return None
-    if best.time_s >= better_than_s:
-        best = None
-    known_s = better_than_s if best is None else best.time_s
-    limit_s = float(np.nextafter((known_s - chain.constant_s - chain.least_sum_s) / chain.pace, np.inf))
-    choices = _Choices.below(chain, limit_s)
-    while limit_s > packed_load_s:
-        cut = choices.least_sum(chain, limit_s)
-        if cut is None:
-            break
-        sum_s = cut.time_s - chain.pace * cut.load_s
-        if cut.time_s < known_s or (best is not None and cut.time_s == known_s):
-            best, known_s = cut, cut.time_s
-        # Smaller limits never lower the sum: what is left must come from the pace.
-        limit_s = min(cut.load_s, float(np.nextafter((known_s - sum_s) / chain.pace, np.inf)))
-    return best
-
-
-def _first_cut(chain: _Chain, packed_load_s: float) -> Cut | None:
-    """Return a cut whose largest load is about the least there is, or None when none fits."""
-    limit_s = packed_load_s * (1 + 1e-6)
-    most_s = float(chain.load_s[-1][-1]) + float(chain.ends_s.max()) + packed_load_s
-    while True:
-        cut = _Choices.below(chain, limit_s).least_sum(chain, limit_s)
-        if cut is not None or limit_s > most_s:
-            return cut
-        limit_s *= _WIDER
+def _longest(load_s: FloatArray, limits_s: FloatArray) -> int:
+    """Return the most layers of any run whose load is below its row's limit; ``load_s``, ``(R, N + 1)``, are sums."""
+    least = 1
+    most = load_s.shape[1] - 1
+    while least < most:
+        middle = (least + most + 1) // 2
+        if bool((load_s[:, middle:] - load_s[:, :-middle] < limits_s[:, None]).any()):
+            least = middle
+        else:
+            most = middle - 1
+    return least

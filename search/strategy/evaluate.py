@@ -19,7 +19,7 @@ from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.blocks import BlockMaker, Families
 from archplace.search.strategy.bounds import packed_loads_s
 from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray
-from archplace.search.strategy.cuts import Cut, best_cut
+from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.fixed import Deal, equal_deal, equal_parts, price_deal
 from archplace.search.strategy.layers import Pass, operators_of
 from archplace.search.strategy.problem import PlanProblem
@@ -192,7 +192,7 @@ class _Evaluator:
         elif equal:
             deal = equal_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)
         else:
-            cut = None if recompute is not None else best_cut(rows, 0, float(packed_loads_s(rows)[0]))
+            cut = None if recompute is not None else best_cuts(rows, packed_loads_s(rows)).at(0)
             if cut is not None:
                 return Deal.of(cut.held), cut
             deal = Deal.of(_even(block.counts, strategy.stages))

@@ -17,7 +17,7 @@ from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.blocks import BlockMaker, Families, Family
 from archplace.search.strategy.bounds import balanced_s, packed_loads_s, packed_s
 from archplace.search.strategy.chain import FloatArray, IntArray
-from archplace.search.strategy.cuts import Cut, best_cut
+from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.fixed import equal_deal, price_deal
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
@@ -165,7 +165,7 @@ class _Search:
 
     def _cut(self, number: int, row: int, load_s: float) -> None:
         chain = self.blocks[number].chain_rows(np.array([row]))
-        cut = best_cut(chain, 0, load_s, better_than_s=self.limit_s)
+        cut = best_cuts(chain, np.array([load_s]), self.limit_s).at(0)
         self.n_evaluated += 1
         if cut is not None:
             self._keep(number, row, cut)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from archplace.search.strategy.bounds import balanced_s, packed_loads_s, packed_s
 from archplace.search.strategy.chain import ChainRows
-from archplace.search.strategy.cuts import Cut, best_cut
+from archplace.search.strategy.cuts import Cut, best_cuts
 
 N_POLICIES = 3
 
@@ -86,7 +86,7 @@ def exhaustive_s(rows: ChainRows) -> float:
 def test_the_best_cut_is_the_best_of_all(rows: ChainRows) -> None:
     best_s = exhaustive_s(rows)
     packed = packed_loads_s(rows)
-    cut = best_cut(rows, 0, float(packed[0]))
+    cut = best_cuts(rows, packed).at(0)
     if cut is None:
         assert best_s == float("inf")
         return
@@ -111,7 +111,7 @@ def test_only_cuts_below_the_limit_are_returned(rows: ChainRows, factor: float) 
     best_s = exhaustive_s(rows)
     packed = packed_loads_s(rows)
     limit_s = best_s * factor if best_s < float("inf") else 1.0
-    cut = best_cut(rows, 0, float(packed[0]), better_than_s=limit_s)
+    cut = best_cuts(rows, packed, limit_s).at(0)
     if best_s < limit_s * (1 - 1e-12):
         assert cut is not None
         assert cut.time_s == pytest.approx(best_s, rel=1e-12)
@@ -142,7 +142,9 @@ def test_rows_do_not_influence_each_other() -> None:
     assert alone[0] == pytest.approx(11.0, rel=1e-6)  # two blocks a stage; the first must recompute: 1 + 2 · 5
     twice = one.take(np.array([0, 0]))
     assert packed_loads_s(twice).tolist() == [alone[0]] * 2
-    cut = best_cut(one, 0, float(alone[0]))
+    both = best_cuts(twice, packed_loads_s(twice))
+    assert both.at(0) == both.at(1) == best_cuts(one, alone).at(0)
+    cut = best_cuts(one, alone).at(0)
     assert cut is not None
     assert cut.held == ((1, 2, 0), (0, 2, 0), (0, 2, 1))
     assert cut.policies == (1, 0, 0)
