@@ -27,6 +27,13 @@ ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes of one element by precision (IEEE 754; OCP FP8 for fp8)."""
 
 
+_KEPT_TOTALS = 1 << 22
+"""Operators × architectures whose seconds a pricer keeps, 16 bytes each: graphs repeat most of their operators."""
+
+_Content = tuple[Unit, str, Gemm | None, FusedAttention | None, VectorWork | None]
+"""What decides the seconds of a compute operator."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPrices:
     """Seconds of each operator on each architecture, shape ``(n_archs, n_ops)``."""
@@ -146,6 +153,7 @@ class Pricer:
         self._configs: dict[tuple[str, bool], tuple[TensorConfigs, NDArray[np.intp]]] = {}
         self._cycles: dict[tuple[Gemm, str, tuple[float, float], bool], ArrayCycles] = {}
         self._traffic: dict[tuple[Gemm, str, int], Traffic] = {}
+        self._totals: dict[_Content, tuple[FloatArray, FloatArray]] = {}
 
     @property
     def architectures(self) -> Architectures:
@@ -164,6 +172,7 @@ class Pricer:
             for one_unit in (False, True):
                 self._tensor_configs(precision, one_unit)
         part._configs = {key: (configs, of[indices]) for key, (configs, of) in self._configs.items()}
+        part._totals = {}
         return part
 
     def price(self, operators: Sequence[Operator]) -> OperatorPrices:
@@ -178,9 +187,19 @@ class Pricer:
                 assert operator.collective is not None
                 one_s[:, i] = all_s[:, i] = self.collective_s(operator.collective)
             else:
-                one_s[:, i] = self.parts(operator, one_unit=True).total_s
-                all_s[:, i] = self.parts(operator, one_unit=False).total_s
+                one_s[:, i], all_s[:, i] = self._totals_s(operator)
         return OperatorPrices(one_s=one_s, all_s=all_s)
+
+    def _totals_s(self, operator: Operator) -> tuple[FloatArray, FloatArray]:
+        """Return the seconds of one compute operator in both modes; of one like it that was priced before, its."""
+        key = (operator.unit, operator.precision, operator.gemm, operator.attention, operator.vector)
+        known = self._totals.get(key)
+        if known is not None:
+            return known
+        found = self.parts(operator, one_unit=True).total_s, self.parts(operator, one_unit=False).total_s
+        if (len(self._totals) + 1) * len(self._archs) <= _KEPT_TOTALS:
+            self._totals[key] = found
+        return found
 
     def collective_s(self, collective: Collective) -> float:
         """Return the seconds of a collective, on every architecture the same.
