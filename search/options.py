@@ -9,13 +9,14 @@ from archplace.arch_configs.architectures import FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.search.placement.best import Placements, best_placements
 from archplace.search.placement.bounds import balanced_bound_s, bound_s
+from archplace.search.placement.caps import StageCaps
 from archplace.search.placement.pipelines import Pipeline, PipelineTable
 from archplace.search.placement.training import (
     BestPlacement,
     ChainMemory,
     ChainSeconds,
-    Degrees,
-    degrees_for,
+    Ways,
+    ways_for,
 )
 from archplace.workloads import TrainingStep
 
@@ -45,13 +46,14 @@ class OptionSpace:
 
     option: Option
     step: TrainingStep
-    pipelines: tuple[Pipeline, ...]
+    table: PipelineTable = field(repr=False, compare=False)
+    """The pipelines as arrays; options that allow the same ones share it."""
     reason: str | None
-    table: PipelineTable = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Lay out the pipelines as arrays."""
-        object.__setattr__(self, "table", PipelineTable.of(self.step, self.pipelines))
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The pipelines that fit."""
+        return self.table.pipelines
 
     @classmethod
     def of(
@@ -60,28 +62,13 @@ class OptionSpace:
         """Return the pipelines of ``option``; with none, ``reason`` says what is short and by how much."""
         memory = ChainMemory.of(step, recompute=option.recompute)
         most = min(memory.n_blocks + 2, accelerators // option.tensor_parallel)
-        caps_of = memory.caps_within(option.hbm_bytes)
-        pipelines = []
-        for stages in range(1, most + 1):
-            ways = degrees_for(
-                step,
-                cluster,
-                accelerators=accelerators,
-                microbatches=global_batch // option.microbatch,
-                stages=stages,
-            )
-            # A stage never has more microbatches in flight than its replica has altogether.
-            by_flight: dict[int, list[Degrees]] = {}
-            for way in ways:
-                by_flight.setdefault(min(way.microbatches, stages), []).append(way)
-            for in_flight, alike in by_flight.items():
-                caps = caps_of(stages=stages, microbatches=in_flight)
-                if memory.fits(stages=stages, caps=caps):
-                    pipelines.append(Pipeline(caps=caps, degrees=tuple(alike)))
+        microbatches = global_batch // option.microbatch
+        ways = ways_for(step, cluster, accelerators=accelerators, microbatches=microbatches, most_stages=most)
+        table = _laid_out(step, ways, StageCaps(memory, option.hbm_bytes, max(most, 1)))
         reason = None
-        if not pipelines:
-            reason = _shortage(memory, option, accelerators, most, global_batch // option.microbatch)
-        return cls(option=option, step=step, pipelines=tuple(pipelines), reason=reason)
+        if not table.pipelines:
+            reason = _shortage(memory, option, accelerators, most, microbatches)
+        return cls(option=option, step=step, table=table, reason=reason)
 
     def bound_s(self, seconds: ChainSeconds[FloatArray]) -> FloatArray:
         """Return a lower bound on the step seconds of every architecture, ``(n_archs,)``; infinite when infeasible.
@@ -118,6 +105,18 @@ class OptionSpace:
         return self.best_of(one, better_than_s).at(0)
 
 
+@lru_cache(maxsize=256)
+def _laid_out(step: TrainingStep, ways: Ways, caps: StageCaps) -> PipelineTable:
+    fits = np.flatnonzero(caps.fits(ways.stages, ways.in_flight))
+    pipelines = [
+        Pipeline(caps=caps.caps(stages=stages, microbatches=in_flight), degrees=ways.degrees[i])
+        for i, stages, in_flight in zip(
+            fits.tolist(), ways.stages[fits].tolist(), ways.in_flight[fits].tolist(), strict=True
+        )
+    ]
+    return PipelineTable.of(step, pipelines)
+
+
 def _human(n_bytes: float) -> str:
     return f"{n_bytes / 1e9:.4g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.4g} MB"
 
@@ -134,15 +133,13 @@ def _least_need(memory: ChainMemory, most: int, groups: int, microbatches: int) 
     ``microbatches`` the more replicas there are.
     """
 
-    def in_flight(stages: int) -> int:
-        replicas = max(1, min(groups // stages, microbatches))
-        return -(-microbatches // replicas)
-
-    high = memory.stage_bytes(position=1, stages=1, blocks=memory.n_blocks, microbatches=in_flight(1))
+    replicas = np.clip(groups // np.arange(1, min(most, memory.n_blocks + 2) + 1), 1, microbatches)
+    in_flight = -(-microbatches // replicas)
+    high = memory.stage_bytes(position=1, stages=1, blocks=memory.n_blocks, microbatches=int(in_flight[0]))
     low, stages = 0.0, 1
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        fewest = memory.least_stages(middle, most, in_flight)
+        fewest = memory.least_stages(middle, in_flight)
         if fewest is None:
             low = middle
         else:

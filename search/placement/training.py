@@ -12,10 +12,9 @@ the optimizer step: the first stage is the last to finish; the others do both wh
 numbers them, which says over which network dimensions a group is spread.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import floor
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy as np
 from archplace.arch_configs.architectures import FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import LayerMemory, ring_s, spread, transfer_s
+from archplace.search.placement.caps import StageCaps
 from archplace.search.placement.prices import IntArray
 from archplace.workloads.operators import CollectiveKind
 from archplace.workloads.training_step import Layer, TrainingStep
@@ -90,29 +90,75 @@ def split_chain(step: TrainingStep) -> tuple[Layer, Layer, int, Layer]:
     return first, block, count, last
 
 
-def degrees_for(
-    step: TrainingStep, cluster: Cluster, *, accelerators: int, microbatches: int, stages: int
-) -> tuple[Degrees, ...]:
-    """Return the numbers of replicas worth considering with ``stages`` stages, more replicas first.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ways:
+    """All ways to use a cluster, of whatever memory: one entry for each number of stages and microbatches in flight."""
 
-    Of all d that give the same ⌈M/d⌉ those are kept that no other beats in transfer and synchronisation; of equal ones
-    the least. Empty when not even one replica fits on ``accelerators`` devices.
+    stages: IntArray
+    """``(n_entries,)``, ascending."""
+    in_flight: IntArray
+    """``(n_entries,)``: the most microbatches that a stage has in flight, were it the first of so many."""
+    degrees: tuple[tuple[Degrees, ...], ...]
+    """Of each entry, more replicas first."""
+
+
+def ways_for(step: TrainingStep, cluster: Cluster, *, accelerators: int, microbatches: int, most_stages: int) -> Ways:
+    """Return the numbers of stages and replicas worth considering, up to ``most_stages``.
+
+    Of all replicas d that give the same ⌈M/d⌉ those are kept that no other beats in transfer and synchronisation; of
+    equal ones the least. No entry has more stages than fit on ``accelerators`` devices.
     """
-    _, block, _, _ = split_chain(step)
-    return _degrees(
-        cluster, step.tensor_parallel, block.input_bytes, accelerators=accelerators, batch=microbatches, stages=stages
+    block = split_chain(step)[1]
+    return _ways(cluster, step.tensor_parallel, block.input_bytes, accelerators, microbatches, most_stages)
+
+
+@lru_cache(maxsize=1024)
+def _ways(cluster: Cluster, width: int, boundary_bytes: int, accelerators: int, batch: int, most_stages: int) -> Ways:
+    entries: list[tuple[int, int, tuple[Degrees, ...]]] = []
+    reductions: dict[int, tuple[float, float]] = {}
+    for stages in range(1, most_stages + 1):
+        # A stage never has more microbatches in flight than its replica has altogether.
+        by_flight: dict[int, list[Degrees]] = {}
+        ways = _degrees(
+            cluster, width, boundary_bytes, reductions, accelerators=accelerators, batch=batch, stages=stages
+        )
+        for way in ways:
+            by_flight.setdefault(min(way.microbatches, stages), []).append(way)
+        entries += [(stages, in_flight, tuple(alike)) for in_flight, alike in by_flight.items()]
+    return Ways(
+        stages=np.array([stages for stages, _, _ in entries], dtype=np.int64),
+        in_flight=np.array([in_flight for _, in_flight, _ in entries], dtype=np.int64),
+        degrees=tuple(alike for _, _, alike in entries),
     )
 
 
-@lru_cache(maxsize=65536)
 def _degrees(
-    cluster: Cluster, width: int, boundary_bytes: int, *, accelerators: int, batch: int, stages: int
-) -> tuple[Degrees, ...]:
+    cluster: Cluster,
+    width: int,
+    boundary_bytes: int,
+    reductions: dict[int, tuple[float, float]],
+    *,
+    accelerators: int,
+    batch: int,
+    stages: int,
+) -> list[Degrees]:
+    """Return the replicas worth considering with ``stages``; notes in ``reductions`` what it prices, by replicas."""
     most = min(accelerators // (width * stages), batch)
     found: list[Degrees] = []
     same: list[Degrees] = []
     for replicas in range(most, 0, -1):
-        way = _degree(cluster, width, boundary_bytes, batch=batch, stages=stages, replicas=replicas)
+        if replicas not in reductions:
+            reductions[replicas] = _reduction(cluster, width, replicas)
+        sync_s_per_byte, sync_latency_s = reductions[replicas]
+        between = width * replicas
+        way = Degrees(
+            stages=stages,
+            replicas=replicas,
+            microbatches=-(-batch // replicas),
+            transfer_s=transfer_s(boundary_bytes, cluster, stride=between, members=stages) if stages > 1 else 0.0,
+            sync_s_per_byte=sync_s_per_byte,
+            sync_latency_s=sync_latency_s,
+        )
         if same and same[0].microbatches != way.microbatches:
             found += same
             same = []
@@ -120,21 +166,14 @@ def _degrees(
         same = [other for other in same if not _no_worse(way, other)]
         if not any(_no_worse(other, way) for other in same):
             same.append(way)
-    return tuple(found + same)
+    return found + same
 
 
-def _degree(cluster: Cluster, width: int, boundary_bytes: int, *, batch: int, stages: int, replicas: int) -> Degrees:
+def _reduction(cluster: Cluster, width: int, replicas: int) -> tuple[float, float]:
+    """Return seconds per byte and latency of the gradient all-reduce, whatever the stages."""
     shares = spread(cluster, size=replicas, stride=width)
     latency = ring_s(CollectiveKind.ALL_REDUCE, 0.0, shares)
-    between = width * replicas
-    return Degrees(
-        stages=stages,
-        replicas=replicas,
-        microbatches=-(-batch // replicas),
-        transfer_s=transfer_s(boundary_bytes, cluster, stride=between, members=stages) if stages > 1 else 0.0,
-        sync_s_per_byte=(ring_s(CollectiveKind.ALL_REDUCE, 1e9, shares) - latency) / 1e9,
-        sync_latency_s=latency,
-    )
+    return (ring_s(CollectiveKind.ALL_REDUCE, 1e9, shares) - latency) / 1e9, latency
 
 
 def _no_worse(one: Degrees, other: Degrees) -> bool:
@@ -186,45 +225,7 @@ class ChainMemory:
 
         ``microbatches`` per replica: no stage ever has more in flight.
         """
-        return self.caps_within(capacity_bytes)(stages=stages, microbatches=microbatches)
-
-    def caps_within(self, capacity_bytes: float) -> Callable[..., tuple[int, ...]]:
-        """Return :meth:`caps` of one capacity, which works out the cap of each kind of stage once.
-
-        A stage's cap depends on its microbatches in flight and on whether it is the first or the last, nothing else.
-        """
-        known: dict[tuple[int, bool, bool], int] = {}
-
-        def caps(*, stages: int, microbatches: int) -> tuple[int, ...]:
-            found = []
-            for position in range(1, stages + 1):
-                kind = (min(stages - position + 1, microbatches), position == 1, position == stages)
-                if kind not in known:
-                    known[kind] = self._cap(position, stages, capacity_bytes, microbatches)
-                found.append(known[kind])
-            return tuple(found)
-
-        return caps
-
-    def _cap(self, position: int, stages: int, capacity_bytes: float, microbatches: int) -> int:
-        def held(blocks: int) -> float:
-            return self.stage_bytes(position=position, stages=stages, blocks=blocks, microbatches=microbatches)
-
-        most = self.n_blocks
-        if held(0) > capacity_bytes:
-            return -1
-        one = held(1)
-        if one > capacity_bytes:
-            return 0
-        in_flight = min(stages - position + 1, microbatches)
-        per_block = self.block.state_bytes + in_flight * self.block.in_flight_bytes
-        cap = min(most, 1 + floor((capacity_bytes - one) / per_block)) if per_block > 0 else most
-        # The quotient may be one off by rounding; the bytes themselves decide.
-        while cap < most and held(cap + 1) <= capacity_bytes:
-            cap += 1
-        while held(cap) > capacity_bytes:
-            cap -= 1
-        return cap
+        return StageCaps(self, capacity_bytes, stages).caps(stages=stages, microbatches=microbatches)
 
     def fits(self, *, stages: int, caps: Sequence[int]) -> bool:
         """Return whether the blocks can be laid out within ``caps``: middle stages hold at least one each."""
@@ -232,35 +233,14 @@ class ChainMemory:
             return False
         return sum(caps) >= self.n_blocks if stages > 1 else caps[0] >= self.n_blocks
 
-    def least_stages(self, capacity_bytes: float, most: int, microbatches: Callable[[int], int]) -> int | None:
-        """Return the fewest stages up to ``most`` on which the blocks fit, or None.
+    def least_stages(self, capacity_bytes: float, microbatches: IntArray) -> int | None:
+        """Return the fewest stages on which the blocks fit, or None.
 
-        ``microbatches`` gives those of a replica by the number of stages. As :meth:`fits` with :meth:`caps`, but the
-        middle stages of all pipelines are added once.
+        ``microbatches`` ``(most_stages,)`` gives those of a replica by the number of stages, from one.
         """
-        sums: list[int] = [0, 0]
-        """Of the caps of middle stages with 2, 3, … microbatches in flight; by the last of these."""
-
-        def middle(in_flight: int) -> int:
-            return self._cap(2, in_flight + 1, capacity_bytes, in_flight) if in_flight > 1 else alone
-
-        alone = self._cap(2, 3, capacity_bytes, 1)
-        last = self._cap(2, 2, capacity_bytes, 1)
-        for stages in range(1, min(most, self.n_blocks + 2) + 1):
-            count = microbatches(stages)
-            first = self._cap(1, stages, capacity_bytes, count)
-            if stages == 1:
-                if first >= self.n_blocks:
-                    return 1
-                continue
-            fullest = min(stages - 1, count)
-            while len(sums) <= fullest:
-                sums.append(sums[-1] + middle(len(sums)))
-            fewest = middle(fullest)
-            total = first + last + sums[fullest] + max(0, stages - 1 - max(fullest, 1)) * fewest
-            if min(first, last) >= 0 and (stages == 2 or fewest >= 1) and total >= self.n_blocks:
-                return stages
-        return None
+        stages = np.arange(1, len(microbatches) + 1)
+        fits = StageCaps(self, capacity_bytes, len(microbatches)).fits(stages, microbatches)
+        return int(stages[fits.argmax()]) if fits.any() else None
 
 
 def lay_out(

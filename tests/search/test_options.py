@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from archplace.arch_configs import load_cluster
 from archplace.search.options import Option, OptionSpace
-from archplace.search.placement.pipelines import Pipeline
+from archplace.search.placement.pipelines import Pipeline, PipelineTable
 from archplace.search.placement.prices import FloatArray
 from archplace.search.placement.training import BestPlacement, ChainMemory, ChainSeconds, Degrees
 from archplace.workloads import LayerSharding, load_workload
@@ -38,7 +38,7 @@ def space_of(pipelines: list[Pipeline], n_blocks: int, parameters: tuple[int, in
         flops_per_token=1.0,
     )
     option = Option(tensor_parallel=1, microbatch=1, recompute=False, hbm_bytes=1)
-    return OptionSpace(option=option, step=step, pipelines=tuple(pipelines), reason=None)
+    return OptionSpace(option=option, step=step, table=PipelineTable.of(step, pipelines), reason=None)
 
 
 def seconds_of(rows: list[Row]) -> ChainSeconds[FloatArray]:
@@ -295,4 +295,5 @@ def test_the_fewest_stages_are_those_of_the_caps(capacity, most, microbatches, r
         if memory.fits(stages=stages, caps=caps):
             expected = stages
             break
-    assert memory.least_stages(capacity, most, in_flight) == expected
+    counts = np.array([in_flight(stages) for stages in range(1, most + 1)])
+    assert memory.least_stages(capacity, counts) == expected
