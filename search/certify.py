@@ -22,7 +22,7 @@ from archplace import __version__
 from archplace.arch_configs.architectures import FloatArray
 from archplace.search.choices import WorkloadResult
 from archplace.search.evaluator import BoundBlock, Evaluator
-from archplace.search.explore import SOLVER_LIMIT_S, Exploration, blocks_of, references_s
+from archplace.search.explore import SOLVER_LIMIT_S, Exploration, blocks_of, references
 from archplace.search.fates import option_counts
 from archplace.search.gap import stated_gap
 from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Record
@@ -88,7 +88,7 @@ def certify(folder: Path, *, jobs: int | None = None) -> Certificate:
     bounds, refused = anew.values, anew.code >= 0
     _check_bounds(bounds, outcome, failures)
     _check_reasons(anew, evaluator, outcome, failures)
-    _check_gap(job, outcome, failures)
+    _check_gap(job, outcome, evaluator.references.gap, failures)
     found = _check_points(evaluator, outcome, refused, solved, failures, jobs)
     _check_fates(bounds, refused, outcome, found, solved, failures)
     counts = {fate.name.lower(): int((outcome.fate == fate).sum()) for fate in Fate}
@@ -129,12 +129,13 @@ def _evaluator(job: Run, outcome: Outcome, failures: _Failures, jobs: int | None
     evaluator = evaluator_of(job, job.space.enumerate())
     if len(job.workloads) == 1:
         return evaluator
-    references = references_s(evaluator, lambda alone: Exploration(alone, jobs=jobs).run())
-    if not np.allclose(references, outcome.references_s or (0.0,), rtol=TOLERANCE, atol=0):
+    tolerances = job.reference_tolerances
+    found = references(evaluator, lambda alone: Exploration(alone, jobs=jobs, tolerances=tolerances).run())
+    if not np.allclose(found.seconds, outcome.references_s or (0.0,), rtol=TOLERANCE, atol=0):
         failures.add(
-            "references", f"stored {list(outcome.references_s)} s per sample, computed anew {list(references)}"
+            "references", f"stored {list(outcome.references_s)} s per sample, computed anew {list(found.seconds)}"
         )
-    return evaluator_of(job, evaluator.architectures, references)
+    return evaluator.relative_to(found)
 
 
 def _bounds(evaluator: Evaluator, outcome: Outcome) -> BoundBlock:
@@ -147,7 +148,7 @@ def _bounds(evaluator: Evaluator, outcome: Outcome) -> BoundBlock:
     )
     for kind in Bound:
         wanted = np.flatnonzero(outcome.bound_kind == kind)
-        if kind is Bound.GROUP and len(wanted) and evaluator.groups is None:
+        if kind.of_groups and len(wanted) and evaluator.groups_of(kind) is None:
             continue  # no such bound: what claims to have it keeps the bound 0, which nothing dominates
         for some in blocks_of(evaluator, wanted, kind):
             block = evaluator.bounds(some, kind)
@@ -176,14 +177,14 @@ def _check_reasons(anew: BoundBlock, evaluator: Evaluator, stored: Outcome, fail
         failures.add("reasons", "stored reasons of evaluated architectures are not those of their records")
 
 
-def _check_gap(job: Run, stored: Outcome, failures: _Failures) -> None:
+def _check_gap(job: Run, stored: Outcome, references_gap: float, failures: _Failures) -> None:
     """An exact run states no gap, another one that which its bounds and points leave."""
-    exact = job.tolerances[-1] == 0
+    exact = job.tolerance == 0
     if exact != (stored.gap is None):
         failures.add("gap", f"stored {stored.gap}, the run was {'' if exact else 'not '}to be exact")
         stored.gap = None
     elif stored.gap is not None:
-        left = stated_gap(stored, np.empty((0, len(stored.objectives))))
+        left = stated_gap(stored, np.empty((0, len(stored.objectives))), references_gap)
         if len(stored.gap) != len(left) or not np.allclose(stored.gap, left, rtol=1e-6, atol=TOLERANCE):
             failures.add("gap", f"stored {list(stored.gap)}, bounds and points leave {list(left)}")
             stored.gap = None

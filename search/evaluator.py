@@ -6,7 +6,7 @@ An evaluator decides nothing and remembers nothing that matters: the same questi
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from archplace.costmodel.energy import peak_power_w
 from archplace.search.choices import KEPT, LOST, Choices, Kept, Tried
 from archplace.search.figures import Figures
 from archplace.search.groups import Groups
+from archplace.search.least import Least
 from archplace.search.objectives import Objective, Objectives, geometric_mean
 from archplace.search.outcome import NO_OPTION, Bound, Evaluated, Reasons, Record
 from archplace.search.schedule import ScheduleCache, ScheduleProblem
@@ -54,6 +55,16 @@ class BoundBlock:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """What throughputs of several workloads are relative to: the best of each in the space, as far as it is known."""
+
+    seconds: tuple[float, ...] = ()
+    """(n_workloads,) least seconds per sample found; empty where nothing is relative to them."""
+    gap: float = 0.0
+    """How much more these may be than the least there are: relative, of the workload where that is most."""
+
+
 @dataclass(kw_only=True)
 class Evaluator:
     """What decides the values of every design point of a run."""
@@ -64,8 +75,10 @@ class Evaluator:
     choices: Choices
     objectives: Objectives
     technology: Technology | None = None
-    references_s: tuple[float, ...] = ()
-    """(n_workloads,) seconds per sample that the worst case is relative to; needed for that objective alone."""
+    references: References = field(default_factory=lambda: References())
+    """What the worst case is relative to; needed for that objective alone."""
+    coarse: bool = False
+    """Whether the first bounds are to be as cheap as can be, where groups of architectures allow that."""
     searches: list[WorkloadSearch] = field(init=False)
     power_w: FloatArray = field(init=False)
     """(n_archs,) power at full rate; NaN where neither an objective nor a budget asks for it."""
@@ -90,6 +103,7 @@ class Evaluator:
                 figures=figures,
                 compared=objectives.compared,
                 same_hbm=self._same_hbm,
+                asked_again=len(self.workloads) > 1,
             )
             for workload in self.workloads
         ]
@@ -106,10 +120,16 @@ class Evaluator:
             alone = copy(self)
             alone.workloads = [workload]
             alone.objectives = Objectives.of(["throughput"])
-            alone.references_s = ()
+            alone.references = References()
             alone.searches = [search.alone()]
             alone._same_hbm = False
             yield alone
+
+    def relative_to(self, references: References) -> "Evaluator":
+        """Return the same evaluator with other references."""
+        other = copy(self)
+        other.references = references
+        return other
 
     @property
     def reason_texts(self) -> tuple[str, ...]:
@@ -150,51 +170,66 @@ class Evaluator:
 
         More of everything costs no seconds, but it may cost energy.
         """
-        return Groups.of_space(self.architectures) if self._figures == 1 else None
+        if self._figures > 1:
+            return None
+        return Groups.of_space(self.architectures, within=self.coarse_groups)
+
+    @cached_property
+    def coarse_groups(self) -> Groups | None:
+        """Fewer and larger groups, for bounds that come before others; where these are to be coarse."""
+        return Groups.of_space(self.architectures, coarse=True) if self._figures == 1 and self.coarse else None
+
+    def groups_of(self, kind: Bound) -> Groups | None:
+        """Return the groups that a kind of bound is of; None where there are none."""
+        if not kind.of_groups:
+            return None
+        return self.coarse_groups if kind is Bound.GROUP_WORK else self.groups or self.coarse_groups
 
     @property
-    def first_bound(self) -> Bound:
-        """The cheapest bound there is for all architectures."""
-        return Bound.WORK if self.groups is None else Bound.GROUP
+    def tiers(self) -> tuple[Bound, ...]:
+        """The bounds in the order in which architectures get them, the cheapest first; the last is by schedules."""
+        if self.coarse_groups is not None:
+            return Bound.GROUP_WORK, Bound.GROUP, Bound.SCHEDULE
+        return Bound.WORK if self.groups is None else Bound.GROUP, Bound.SCHEDULE
 
     def bounds(self, indices: Indices | slice, kind: Bound) -> BoundBlock:
         """Return lower bounds of the architectures at ``indices``. Memory grows with their number times the options.
 
         For bounds of groups it is the number of groups that counts.
         """
-        if kind is Bound.GROUP:
-            return self._group_bounds(indices)
-        archs = self.architectures.take(indices)
-        pricer = Pricer(archs, self.cluster)
-        options = tuple(
-            (search.first_bounds if kind is Bound.WORK else search.bounds)(indices, archs, pricer)
-            for search in self.searches
-        )
-        return self._reduced(archs, self.power_w[indices], options, keep=kind is Bound.SCHEDULE)
-
-    def _group_bounds(self, indices: Indices | slice) -> BoundBlock:
-        groups = self.groups
-        assert groups is not None, "this space has no groups"
-        numbers, of = np.unique(groups.of[indices], return_inverse=True)
-        best = groups.best.take(numbers)
-        pricer = Pricer(best, self.cluster)
-        options = tuple(search.on(groups.best).bounds(numbers, best, pricer) for search in self.searches)
         archs, power_w = self.architectures.take(indices), self.power_w[indices]
-        # Area and power are each architecture's own.
-        return self._reduced(archs, power_w, options, of=of.reshape(-1), keep=False)
+        if kind is not Bound.SCHEDULE:
+            return self._reduced(archs, power_w, self._least(np.arange(len(self.architectures))[indices], kind))
+        pricer = Pricer(archs, self.cluster)
+        options = tuple(search.bounds(indices, archs, pricer) for search in self.searches)
+        least = [
+            Least.of(figures, search.within(figures)) for search, figures in zip(self.searches, options, strict=True)
+        ]
+        return self._reduced(archs, power_w, least, options=options)
+
+    def _least(self, indices: Indices, kind: Bound) -> list[Least]:
+        """Return for each workload the least figures of its options, by bounds that are not kept by option."""
+        best, of = None, None
+        if kind.of_groups:
+            groups = self.groups_of(kind)
+            assert groups is not None, "this space has no groups"
+            indices, of = np.unique(groups.of[indices], return_inverse=True)
+            best = groups.best
+        pricer = cache(lambda: Pricer((self.architectures if best is None else best).take(indices), self.cluster))
+        found = [search.least(kind, indices, best, pricer) for search in self.searches]
+        return found if of is None else [least.take(of.reshape(-1)) for least in found]
 
     def _reduced(
         self,
         archs: Architectures,
         power_w: FloatArray,
-        options: tuple[FloatArray, ...],
+        figures: Sequence[Least],
         *,
-        of: NDArray[np.intp] | None = None,
-        keep: bool,
+        options: tuple[FloatArray, ...] = (),
     ) -> BoundBlock:
-        """Return of each architecture the least figures of its options, as values of the objectives.
+        """Return bounds of the objectives from the least figures of each workload; ``options`` are passed on.
 
-        ``of`` says which columns of ``options`` are the architectures'; without it they are in the same order.
+        Area and power are each architecture's own.
         """
         code = np.full(len(archs), -1, dtype=np.int16)
         amount = np.zeros(len(archs))
@@ -209,27 +244,20 @@ class Evaluator:
             refuse(archs.area_mm2 > choices.max_area_mm2, 0, archs.area_mm2)
         if choices.max_power_w is not None:
             refuse(power_w > choices.max_power_w, 1, power_w)
-        least = []
-        for w, (search, figures) in enumerate(zip(self.searches, options, strict=True)):
+        for w, (search, least) in enumerate(zip(self.searches, figures, strict=True)):
             base = 2 + w * (_BUDGETS + 1)
-            within = search.within(figures)
-            lowest = figures.min(axis=0, initial=np.inf)
-            best = np.where(within[..., None], figures, np.inf).min(axis=0, initial=np.inf)
-            possible = np.asarray(within.any(axis=0))
-            if of is not None:
-                lowest, best, possible = lowest[of], best[of], possible[of]
+            lowest = least.lowest
             refuse(~np.isfinite(lowest[:, 0]), base, amount)
             for f, limit in enumerate(search.limits.tolist()):
                 told = lowest[:, f] * (search.workload.global_batch if f == 0 else 1)
                 refuse(lowest[:, f] > limit, base + 1 + f, told)
-            refuse(~possible, base + _BUDGETS, amount)
-            least.append(best)
-        values = self._values(np.stack(least), power_w, archs.area_mm2)
+            refuse(~least.possible, base + _BUDGETS, amount)
+        values = self._values(np.stack([least.within for least in figures]), power_w, archs.area_mm2)
         values[code >= 0] = np.inf
-        return BoundBlock(values=values, code=code, amount=amount, options=options if keep else ())
+        return BoundBlock(values=values, code=code, amount=amount, options=options)
 
     def _values(self, figures: FloatArray, power_w: FloatArray, area_mm2: FloatArray) -> FloatArray:
-        references_s = self.references_s or (1.0,) * len(self.workloads)
+        references_s = self.references.seconds or (1.0,) * len(self.workloads)
         return self.objectives.values(figures, references_s=references_s, power_w=power_w, area_mm2=area_mm2)
 
     def evaluate(
@@ -327,7 +355,7 @@ class Evaluator:
         reached, best_case = (
             self.objectives.values(
                 _stacked(combinations, which),
-                references_s=(self.references_s or (1.0,) * len(self.workloads))[:n_workloads],
+                references_s=(self.references.seconds or (1.0,) * len(self.workloads))[:n_workloads],
                 power_w=none,
                 area_mm2=none,
             )

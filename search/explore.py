@@ -17,7 +17,7 @@ from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
 from archplace.search.choices import Choices
 from archplace.search.engine import Engine, LocalEngine
-from archplace.search.evaluator import BoundBlock, Evaluator
+from archplace.search.evaluator import BoundBlock, Evaluator, References
 from archplace.search.foremost import foremost
 from archplace.search.gap import stated_gap
 from archplace.search.objectives import Objectives
@@ -43,9 +43,16 @@ SEED_ROUNDS = 2
 EVALUATED_AT_ONCE = 1024
 """Architectures, about, that are evaluated before the front is renewed, at most."""
 
-NARROWED_BOUNDS, NARROWED_EVALUATED = (64, 4096), (4096, 128)
-"""A smaller tolerance is taken while it leaves no more than one in so many architectures of the space, or so many, to
-bound and to evaluate."""
+SIFTED = (64, 4096)
+"""Architectures that bounds of groups may leave to dearer ones; where more are left, the foremost are evaluated before.
+One in so many of the space, or so many if that is more; of several workloads by their number, as those below."""
+
+WIDENED_BOUNDS, WIDENED_EVALUATED, WIDENED_UNPROVEN = (4096, 2048), (4096, 256), (4096, 32)
+"""A larger tolerance is taken where a smaller one leaves more than these to bound by schedules, to evaluate, or with
+schedules to solve."""
+
+LITTLE_MORE = 1.25
+"""Of several tolerances that leave too much, the smaller one is taken where it leaves no more than this factor."""
 
 OPTION_BYTES = 1 << 29
 """Memory for bounds of placement options; what does not fit is computed again when its architecture is evaluated."""
@@ -80,7 +87,8 @@ class Exploration:
         self.cache = cache if cache is not None else ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
         self._engine = engine if engine is not None else LocalEngine(evaluator, self.cache, jobs=jobs)
         self._tolerances = tuple(tolerances)
-        self._tolerance = self._tolerances[0]
+        self._exact = max(self._tolerances) == 0
+        self._tolerance = min(self._tolerances)
         count = len(evaluator.architectures)
         self._members = np.ones(count, dtype=np.bool_) if members is None else members
         self._exchange = exchange
@@ -96,7 +104,7 @@ class Exploration:
             bound_kind=np.zeros(count, dtype=np.int8),
             reasons=evaluator.no_reasons(),
             option_reasons=evaluator.option_reasons,
-            references_s=evaluator.references_s,
+            references_s=evaluator.references.seconds,
         )
 
     @classmethod
@@ -121,7 +129,7 @@ class Exploration:
             choices=choices,
             objectives=Objectives.of(objectives),
             technology=technology,
-            references_s=references_s,
+            references=References(seconds=references_s),
         )
         return cls(evaluator, cache=cache, jobs=jobs)
 
@@ -135,16 +143,16 @@ class Exploration:
             self._bound_all(keep)
             self._learn()
             self._phase = "evaluation"
-            for _ in range(SEED_ROUNDS):
-                batch = self._promising()
-                self._tighten(batch, keep)
-                self._evaluate(batch[self.outcome.fate[batch] == Fate.OPEN], keep, solve=False)
+            for _ in range(SEED_ROUNDS if self._exact else 1):
+                self._evaluate_seeds(keep)
+            for kind in self.evaluator.tiers[1:-1]:
+                self._sift(kind, keep)
+                if len(self._untightened(self._tolerance)) > max(len(self._members) // SIFTED[0], SIFTED[1]):
+                    self._evaluate_seeds(keep)
+            self._widen(lambda: len(self._untightened(self._tolerance)), WIDENED_BOUNDS)
             self._evaluate_open(keep)
-            for tolerance in self._tolerances[1:]:
-                if not self._narrow(tolerance, keep):
-                    break
-                self._evaluate_open(keep)
             self._phase = "schedules"
+            self._widen(lambda: len(self._unproven()), WIDENED_UNPROVEN)
             at_once = REFINED_AT_ONCE[0]
             while len(batch := self._undecided(at_once)):
                 before = self.outcome.front_ids
@@ -156,6 +164,21 @@ class Exploration:
         keep.show(self.progress())
         return self.outcome
 
+    def _evaluate_seeds(self, journal: Journal) -> None:
+        """Evaluate the foremost by the bounds that there are."""
+        batch = self._promising()
+        self._tighten(batch, journal)
+        self._evaluate(batch[self.outcome.fate[batch] == Fate.OPEN], journal, solve=False)
+        self._widen(lambda: len(self._unproven()), WIDENED_UNPROVEN)
+
+    def _sift(self, kind: Bound, journal: Journal) -> None:
+        """Bound the groups of what is open by tighter bounds, and prune what they beat."""
+        for some, block, known in self._bounds(self._untightened(self._tolerance), kind, journal):
+            self._note_bounds(some, block, kind)
+            self._prune(some)
+            if not known:
+                journal.keep_bounds(kind, _number(some), block, self.progress())
+
     def _evaluate_open(self, journal: Journal) -> None:
         """Evaluate what is open, the foremost first, until nothing is."""
         self._tighten(self._open(), journal)
@@ -163,35 +186,51 @@ class Exploration:
         while len(batch := self._promising(layers)):
             before = self.outcome.front_ids
             self._evaluate(batch, journal, solve=False)
+            # Only now is it known what the foremost leave to the others.
+            self._widen(lambda: len(self._left(self._open(), self._tolerance)), WIDENED_EVALUATED)
             # Where the front stands still, what lies behind the foremost bounds will have to be evaluated as well.
             layers = 2 * layers if self.outcome.front_ids == before else 1
 
-    def _narrow(self, tolerance: float, journal: Journal) -> bool:
-        """Take a smaller tolerance, unless it would leave much to bound or to evaluate; return whether it was taken."""
-        pruned = np.flatnonzero((self.outcome.fate == Fate.PRUNED) & self._members)
-        earlier, self._tolerance = self._tolerance, tolerance
-        again = pruned[~self._beaten(self.outcome.bound[pruned], self.outcome.front)]
-        loose = self.outcome.bound_kind[again] < Bound.SCHEDULE
-        if loose.sum() <= _share(NARROWED_BOUNDS, len(self._members)):
-            self.outcome.fate[again] = Fate.OPEN
-            self._tighten(again, journal)
-            if len(self._open()) <= _share(NARROWED_EVALUATED, len(self._members)):
-                return True
-        self._tolerance = earlier
-        self._prune(self._open())
-        return False
+    def _widen(self, work: Callable[[], int], limit: tuple[int, int]) -> None:
+        """Take the least of the tolerances, not below the present one, that leaves no more work than a share allows.
 
-    @property
-    def _slack(self) -> FloatArray:
-        """(n_objectives,) by how much a point may exceed what it rules out."""
-        return np.where(self.evaluator.objectives.depend_on_time, 1 + self._tolerance, 1.0)
+        Where even the largest one leaves more, the least one is taken that leaves little more than that does.
+        """
+        if self._exact:
+            return
+        at_hand = sorted(tolerance for tolerance in self._tolerances if tolerance >= self._tolerance)
+        left = []
+        for tolerance in at_hand:
+            self._tolerance = tolerance
+            left.append(work())
+        allowed = max(self._share(limit), left[-1] * LITTLE_MORE)
+        self._tolerance = next(at_hand[i] for i, count in enumerate(left) if count <= allowed)
+        self._prune(self._open())
+
+    def _untightened(self, tolerance: float) -> Indices:
+        """Return architectures that are open, beaten by nothing by ``tolerance``, and lack the tightest bounds."""
+        indices = self._open()
+        return self._left(indices[self.outcome.bound_kind[indices] != Bound.SCHEDULE], tolerance)
+
+    def _left(self, indices: Indices, tolerance: float) -> Indices:
+        """Return those of ``indices`` that nothing beats by ``tolerance``."""
+        left: Indices = indices[~self._beaten(self.outcome.bound[indices], self.outcome.front, tolerance)]
+        return left
+
+    def _share(self, limit: tuple[int, int]) -> int:
+        """Return one in ``limit[0]`` of the architectures, at least ``limit[1]``, by the number of workloads."""
+        return max(len(self._members) // limit[0], limit[1]) // len(self.evaluator.workloads)
+
+    def _slack(self, tolerance: float) -> FloatArray:
+        """Return (n_objectives,) by how much a point may exceed what it rules out."""
+        return np.where(self.evaluator.objectives.depend_on_time, 1 + tolerance, 1.0)
 
     def _open(self) -> Indices:
         return np.flatnonzero((self.outcome.fate == Fate.OPEN) & self._members)
 
     def _bound_all(self, journal: Journal) -> None:
         """Bound every architecture by the cheapest bounds, and sort out those that no option or budget allows."""
-        members, kind = np.flatnonzero(self._members), self.evaluator.first_bound
+        members, kind = np.flatnonzero(self._members), self.evaluator.tiers[0]
         for indices, block, known in self._bounds(members, kind, journal):
             self._note_bounds(indices, block, kind)
             if not known:
@@ -213,10 +252,8 @@ class Exploration:
 
     def _note_bounds(self, indices: Indices, block: BoundBlock, kind: Bound) -> None:
         outcome = self.outcome
-        # A tighter bound is never below a looser one but for rounding.
-        outcome.bound[indices] = np.maximum(
-            block.values, np.where(np.isfinite(outcome.bound[indices]), outcome.bound[indices], 0.0)
-        )
+        # Not the larger of this and an earlier one of a group, which may be: whoever checks it computes this one.
+        outcome.bound[indices] = block.values
         outcome.bound_kind[indices] = kind
         refused = block.code >= 0
         outcome.reasons.code[indices] = block.code
@@ -224,8 +261,8 @@ class Exploration:
         outcome.fate[indices[refused]] = Fate.INFEASIBLE
 
     def _tighten(self, indices: Indices, journal: Journal) -> None:
-        """Compute the tighter bounds of those of ``indices`` that lack them, in blocks, and prune what they beat."""
-        indices = indices[self.outcome.bound_kind[indices] < Bound.SCHEDULE]
+        """Compute the tightest bounds of those of ``indices`` that lack them, in blocks, and prune what they beat."""
+        indices = indices[self.outcome.bound_kind[indices] != Bound.SCHEDULE]
         for some, block, known in self._bounds(indices, Bound.SCHEDULE, journal):
             self._note_bounds(some, block, Bound.SCHEDULE)
             self._prune(some)
@@ -315,18 +352,22 @@ class Exploration:
             front = [point for point in front if point.architecture in new]
         beaten = indices[self._beaten(self.outcome.bound[indices], front)]
         self.outcome.fate[beaten] = Fate.PRUNED
-        if self._tolerances[-1] == 0:
-            # Never to be opened again.
-            for architecture in beaten.tolist() if self._options else ():
-                self._drop_options(architecture)
+        for architecture in beaten.tolist() if self._options else ():
+            self._drop_options(architecture)
 
-    def _beaten(self, lowest: FloatArray, front: Sequence[Evaluated]) -> NDArray[np.bool_]:
-        """Return which best cases (n, n_objectives) a point of ``front`` dominates, or comes near enough."""
+    def _beaten(
+        self, lowest: FloatArray, front: Sequence[Evaluated], tolerance: float | None = None
+    ) -> NDArray[np.bool_]:
+        """Return which best cases (n, n_objectives) a point of ``front`` dominates, or comes near enough.
+
+        Near enough is what is within ``tolerance``, by default the present one.
+        """
         values = np.array([point.values for point in front]).reshape(-1, lowest.shape[1])
         if len(self._others):
             values = np.concatenate((values, self._others))
             values = values[front_mask(values)]
-        beaten: NDArray[np.bool_] = dominated_by(lowest * self._slack, values) >= 0
+        slack = self._slack(self._tolerance if tolerance is None else tolerance)
+        beaten: NDArray[np.bool_] = dominated_by(lowest * slack, values) >= 0
         return beaten
 
     def _promising(self, layers: int = 1) -> Indices:
@@ -373,7 +414,7 @@ class Exploration:
     def _near(self, point: Evaluated) -> bool:
         """Return whether closing a point's schedules can gain no more than the tolerance."""
         values, best_case = np.array(point.values), np.array(point.best_case)
-        return self._tolerance > 0 and bool((values <= best_case * self._slack).all())
+        return self._tolerance > 0 and bool((values <= best_case * self._slack(self._tolerance)).all())
 
     def progress(self) -> Progress:
         """Return how far the exploration is."""
@@ -395,14 +436,14 @@ class Exploration:
 
     def _finish(self) -> None:
         """State how far the front may be from the true one, where it was not to be exact."""
-        if self._tolerances[-1] > 0:
-            self.outcome.gap = stated_gap(self.outcome, self._others)
+        if not self._exact:
+            self.outcome.gap = stated_gap(self.outcome, self._others, self.evaluator.references.gap)
 
 
 def blocks_of(evaluator: Evaluator, indices: Indices, kind: Bound) -> list[Indices]:
     """Return ``indices`` in blocks whose bounds are computed at once; for bounds of groups, blocks of whole groups."""
-    groups = evaluator.groups
-    if kind is not Bound.GROUP or groups is None:
+    groups = evaluator.groups_of(kind)
+    if groups is None:
         return [indices[start : start + BLOCK] for start in range(0, len(indices), BLOCK)]
     number = groups.of[indices]
     order = np.argsort(number, kind="stable")
@@ -410,23 +451,19 @@ def blocks_of(evaluator: Evaluator, indices: Indices, kind: Bound) -> list[Indic
     return [block for block in np.split(indices[order], ends) if len(block)]
 
 
-def _share(limit: tuple[int, int], count: int) -> int:
-    """Return one in ``limit[0]`` of ``count``, at least ``limit[1]``."""
-    return max(count // limit[0], limit[1])
-
-
 def _number(indices: Indices) -> int:
     """Return a number of 64 bits that stands for a block of architectures."""
     return int.from_bytes(hashlib.blake2b(indices.astype("<i8").tobytes(), digest_size=8).digest(), signed=True)
 
 
-def references_s(evaluator: Evaluator, run: Callable[[Evaluator], Outcome]) -> tuple[float, ...]:
+def references(evaluator: Evaluator, run: Callable[[Evaluator], Outcome]) -> References:
     """Return the least seconds per sample of each workload by itself in the space; infinite where none is feasible.
 
-    ``run`` explores with one workload and throughput as the only objective.
+    ``run`` explores with one workload and throughput as the only objective. Where it is not exact, the gap says so.
     """
-    found = []
+    found, gap = [], 0.0
     for alone in evaluator.each_alone():
-        front = run(alone).front
-        found.append(min((point.seconds_per_sample for point in front), default=float("inf")))
-    return tuple(found)
+        outcome = run(alone)
+        found.append(min((point.seconds_per_sample for point in outcome.front), default=float("inf")))
+        gap = max(gap, *(outcome.gap or (0.0,)))
+    return References(seconds=tuple(found), gap=gap)

@@ -22,6 +22,9 @@ AREA_STEP = 0.05
 LEAST_MEMBERS = 4
 """Mean size of groups below which they are not worth it."""
 
+COARSE_LEAST_MEMBERS = 2
+"""The same of coarse groups, which come before finer bounds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
@@ -33,30 +36,22 @@ class Groups:
     """One row for each group: the most of every resource, and the least area."""
 
     @classmethod
-    def of_space(cls, architectures: Architectures) -> "Groups | None":
-        """Return the groups of a space, or None where they would be too small to be worth it."""
+    def of_space(
+        cls, architectures: Architectures, *, coarse: bool = False, within: "Groups | None" = None
+    ) -> "Groups | None":
+        """Return the groups of a space, or None where they would be too small to be worth it.
+
+        ``coarse`` groups are of any areas: fewer of them, and a bound may be further from what its group can reach.
+        With the coarse ones, ``within``, the others are found in less time.
+        """
         archs = architectures
         if len(archs) == 0:
             return None
-        columns = [
-            archs.tensor_count,
-            archs.tensor_rows,
-            archs.tensor_cols,
-            archs.vector_count,
-            archs.hbm_bytes,
-            archs.hbm_separate_ports,
-            archs.hbm_stacks,
-            *archs.tensor_macs_per_element.values(),
-            np.floor(np.log(archs.area_mm2) / AREA_STEP),
-        ]
-        code = np.zeros(len(archs), dtype=np.int64)
-        for column in columns:
-            values, number = np.unique(column, return_inverse=True)
-            # Renumbered at each step, so that the product stays small.
-            _, code = np.unique(code * len(values) + number.reshape(-1), return_inverse=True)
-        code = code.reshape(-1)
+        code = within.of if within is not None else _partition(archs)
+        if not coarse:
+            code = _parted(code, np.floor(np.log(archs.area_mm2) / AREA_STEP))
         count = int(code.max()) + 1
-        if count * LEAST_MEMBERS > len(archs):
+        if count * (COARSE_LEAST_MEMBERS if coarse else LEAST_MEMBERS) > len(archs):
             return None
         order = np.argsort(code, kind="stable")
         starts = np.searchsorted(code[order], np.arange(count))
@@ -78,3 +73,30 @@ class Groups:
             area_mm2=-most(-archs.area_mm2),
         )
         return cls(of=code, best=best)
+
+
+def _partition(archs: Architectures) -> IntArray:
+    """Return the number of each architecture's group, whatever its area."""
+    code = np.zeros(len(archs), dtype=np.int64)
+    for column in (
+        archs.tensor_count,
+        archs.tensor_rows,
+        archs.tensor_cols,
+        archs.vector_count,
+        archs.hbm_bytes,
+        archs.hbm_separate_ports,
+        archs.hbm_stacks,
+        *archs.tensor_macs_per_element.values(),
+    ):
+        code = _parted(code, column)
+    return code
+
+
+def _parted(code: IntArray, column: NDArray[np.generic]) -> IntArray:
+    """Return numbers that differ where ``code`` or ``column`` do, in their order, without gaps."""
+    values, number = np.unique(column, return_inverse=True)
+    if len(values) == 1:
+        return code
+    # Renumbered at each step, so that the product stays small.
+    found: IntArray = np.unique(code * len(values) + number.reshape(-1), return_inverse=True)[1].reshape(-1)
+    return found

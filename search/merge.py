@@ -10,11 +10,12 @@ import numpy as np
 from archplace import __version__
 from archplace.arch_configs.architectures import FloatArray
 from archplace.arch_configs.errors import StoreError
+from archplace.search.evaluator import References
 from archplace.search.gap import stated_gap
 from archplace.search.journal import noted
 from archplace.search.outcome import Fate, Outcome, Progress, Reasons, Record
 from archplace.search.pareto import dominated_by, front_mask
-from archplace.search.run import COMMAND, read_job, resume_command
+from archplace.search.run import COMMAND, keep_references, read_job, resume_command, stored_references
 from archplace.search.runfile import Run
 from archplace.search.schedule import Schedule
 from archplace.search.shards import EXCHANGE, Shard, Shown, shown_of
@@ -32,7 +33,7 @@ class _Finished:
     bracketed: dict[int, Record]
     solved: dict[int, Record]
     schedules: dict[str, Schedule]
-    references_s: object
+    references: References
     shown: list[Shown]
     elapsed_s: float
 
@@ -63,8 +64,8 @@ def merge(root: Path, out: Path | None = None, *, command: str = "") -> Outcome:
         for one in finished:
             store.keep_records(one.bracketed.values(), solved=False, schedules=one.schedules)
             store.keep_records(one.solved.values(), solved=True)
-        if first.references_s is not None:
-            store.keep_text("references_s", first.references_s)
+        if first.references.seconds:
+            keep_references(store, first.references)
         store.log("wall_s", max(one.elapsed_s for one in finished))
         store.finish(outcome, progress=noted(_progress(outcome, sum(one.elapsed_s for one in finished))))
     return outcome
@@ -130,8 +131,8 @@ def _read(root: Path, shard: Shard) -> _Finished:
         job = read_job(store)
         if meta.get("digest") != job.digest:
             raise StoreError(f"{store.folder}: was written for other inputs than it says it has; search again")
-        references = store.text("references_s")
-        outcome = store.outcome(references if isinstance(references, list) else ())
+        references = stored_references(store)
+        outcome = store.outcome(references.seconds)
         assert outcome is not None, "checked before"
         shown: list[Shown] = []
         step = 0
@@ -146,7 +147,7 @@ def _read(root: Path, shard: Shard) -> _Finished:
             bracketed=store.records(solved=False),
             solved=store.records(solved=True),
             schedules=store.schedules(),
-            references_s=references,
+            references=references,
             shown=shown,
             elapsed_s=float(elapsed) if isinstance(elapsed, int | float) else 0.0,
         )
@@ -160,7 +161,7 @@ def _disagreements(finished: Sequence[_Finished]) -> list[str]:
         mine = one.shard.members(len(first.outcome.fate))
         if one.job.digest != first.job.digest:
             found.append(f"{one.shard} is of other inputs than {first.shard}; move it away and search it again")
-        elif one.references_s != first.references_s:
+        elif one.references != first.references:
             found.append(f"{one.shard} measures throughputs by other references than {first.shard}; search it again")
         elif len(one.outcome.fate) != len(first.outcome.fate):
             found.append(f"{one.shard} is of another space than {first.shard}; search it again")
@@ -197,7 +198,7 @@ def _outcome(finished: Sequence[_Finished]) -> Outcome:
     fate[fate == Fate.FRONT] = Fate.DOMINATED
     fate[[point.architecture for point in outcome.front]] = Fate.FRONT
     if finished[0].job.tolerance > 0:
-        outcome.gap = stated_gap(outcome, np.empty((0, len(first.objectives))))
+        outcome.gap = stated_gap(outcome, np.empty((0, len(first.objectives))), finished[0].references.gap)
     return outcome
 
 

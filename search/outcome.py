@@ -40,10 +40,23 @@ class Bound(IntEnum):
     """Work of each kind of unit, longest path, and a perfectly balanced pipeline."""
     SCHEDULE = 3
     """Lower bounds of the operator schedules, and the best cut of layers under the memory's caps."""
+    GROUP_WORK = 4
+    """As WORK, of an architecture which has the most of everything in a group: the loosest and cheapest."""
+
+    @property
+    def of_groups(self) -> bool:
+        """Whether one bound is that of all architectures of a group."""
+        return self in (Bound.GROUP, Bound.GROUP_WORK)
+
+    @property
+    def by_work(self) -> bool:
+        """Whether it is by the work of units and the longest path, not by schedules and cuts."""
+        return self in (Bound.WORK, Bound.GROUP_WORK)
 
 
 BOUND_NAMES = {
     Bound.GROUP: "best of a group",
+    Bound.GROUP_WORK: "work on the best of a group",
     Bound.WORK: "work per kind of unit",
     Bound.SCHEDULE: "schedule and best cut",
 }

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from archplace.arch_configs import Architectures, price_accelerator_area
 from archplace.arch_configs.errors import ConfigError, StoreError
 from archplace.search.engine import Engine
-from archplace.search.evaluator import Evaluator
-from archplace.search.explore import SOLVER_LIMIT_S, Exploration, references_s
+from archplace.search.evaluator import Evaluator, References
+from archplace.search.explore import SOLVER_LIMIT_S, Exploration, references
 from archplace.search.journal import StoreJournal
 from archplace.search.outcome import Evaluated, Outcome, Progress
 from archplace.search.runfile import Run
@@ -139,13 +139,13 @@ class RunSearch:
         ``make_engine`` gives an engine that does all the work. ``members`` and ``exchange`` as for
         :class:`Exploration`, for a run that is shared out.
         """
-        known = self.store.outcome(self._stored_references_s)
+        known = self.store.outcome(self._stored_references.seconds)
         if known is not None:
             self._outcome = known
             return known
         if len(self.job.workloads) > 1:
-            references = self.references_s(on_progress, jobs=jobs, make_engine=make_engine)
-            self.evaluator = evaluator_of(self.job, self.architectures, references)
+            known_best = self.references(on_progress, jobs=jobs, make_engine=make_engine)
+            self.evaluator = self.evaluator.relative_to(known_best)
         journal = StoreJournal(self.store, self.cache, on_progress)
         engine = make_engine(self.job, self.evaluator, self.cache) if make_engine is not None else None
         exploration = Exploration(
@@ -163,44 +163,61 @@ class RunSearch:
         return self._outcome
 
     @property
-    def _stored_references_s(self) -> tuple[float, ...]:
-        known = self.store.text("references_s")
-        return tuple(known) if isinstance(known, list) else ()
+    def _stored_references(self) -> References:
+        return stored_references(self.store)
 
-    def references_s(
+    def references(
         self,
         on_progress: Callable[[Progress], None],
         *,
         jobs: int | None = None,
         make_engine: MakeEngine | None = None,
-    ) -> tuple[float, ...]:
+    ) -> References:
         """Return what throughputs of several workloads are relative to, found in the whole space and stored."""
-        if known := self._stored_references_s:
+        known = self._stored_references
+        if known.seconds:
             return known
 
         def explore(alone: Evaluator) -> Outcome:
             journal = StoreJournal(self.store, self.cache, on_progress, scope=f"{alone.workloads[0].name} by itself")
             job = replace(self.job, workloads=tuple(alone.workloads), objectives=alone.objectives)
             engine = make_engine(job, alone, self.cache) if make_engine is not None else None
-            return Exploration(alone, engine=engine, cache=self.cache, jobs=jobs).run(journal)
+            tolerances = self.job.reference_tolerances
+            return Exploration(alone, engine=engine, cache=self.cache, jobs=jobs, tolerances=tolerances).run(journal)
 
-        found = references_s(self.evaluator, explore)
-        self.store.keep_text("references_s", list(found))
+        found = references(self.evaluator, explore)
+        keep_references(self.store, found)
         return found
 
     def result(self) -> RunResult:
         """Return what tables and reports need."""
         assert self._outcome is not None, "the run has not been run"
+        baseline = _baseline(self.job, self.cache, self._outcome.references_s)
         return RunResult(
             run=self.job,
             architectures=self.architectures,
             outcome=self._outcome,
-            baseline=_baseline(self.job, self.cache, self._outcome.references_s),
+            baseline=baseline,
             cache=self.cache,
         )
 
 
-def evaluator_of(job: Run, architectures: Architectures, references: Sequence[float] = ()) -> Evaluator:
+def stored_references(store: Store) -> References:
+    """Return what throughputs are relative to, as far as a store says it."""
+    seconds, gap = store.text("references_s"), store.text("references_gap")
+    return References(
+        seconds=tuple(seconds) if isinstance(seconds, list) else (), gap=gap if isinstance(gap, float) else 0.0
+    )
+
+
+def keep_references(store: Store, references: References) -> None:
+    """Store what throughputs are relative to; of exact references no gap is stored."""
+    if references.gap:
+        store.keep_text("references_gap", references.gap)
+    store.keep_text("references_s", list(references.seconds))
+
+
+def evaluator_of(job: Run, architectures: Architectures, references_s: Sequence[float] = ()) -> Evaluator:
     """Return the evaluator of a run's space."""
     return Evaluator(
         architectures=architectures,
@@ -209,7 +226,8 @@ def evaluator_of(job: Run, architectures: Architectures, references: Sequence[fl
         choices=job.choices,
         objectives=job.objectives,
         technology=job.space.technology,
-        references_s=tuple(references),
+        references=References(seconds=tuple(references_s)),
+        coarse=job.effort == "quick",
     )
 
 
@@ -257,8 +275,7 @@ def stored_run(store: Store) -> tuple[Run, Outcome]:
     """Return the run and its outcome from an open store. Raises :class:`StoreError` when it is not finished."""
     refuse_shard(store)
     job = read_job(store)
-    references = store.text("references_s")
-    outcome = store.outcome(references if isinstance(references, list) else ())
+    outcome = store.outcome(stored_references(store).seconds)
     if outcome is None:
         if is_locked(store.folder):
             raise StoreError(
@@ -278,17 +295,17 @@ def open_result(folder: Path) -> RunResult:
         if partial:
             job = read_job(store)
             architectures = job.space.enumerate()
-            references = store.text("references_s")
-            known = references if isinstance(references, list) else ()
+            known = stored_references(store).seconds
             outcome = unfinished_outcome(store, job.objectives, len(architectures), known)
         else:
             job, outcome = stored_run(store)
             architectures = job.space.enumerate()
+    baseline = _baseline(job, cache, outcome.references_s)
     return RunResult(
         run=job,
         architectures=architectures,
         outcome=outcome,
-        baseline=_baseline(job, cache, outcome.references_s),
+        baseline=baseline,
         cache=cache,
         partial=partial,
     )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +33,7 @@ OBJECTIVES = tuple(str(name) for name in Objective)
 """What a run can optimise."""
 
 Effort = Literal["normal", "quick"]
-EFFORT_TOLERANCES: dict[Effort, tuple[float, ...]] = {"normal": (0.0,), "quick": (0.2, 0.1, 0.05, 0.02)}
+EFFORT_TOLERANCES: dict[Effort, tuple[float, ...]] = {"normal": (0.0,), "quick": (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)}
 """Relative gap that a run may leave between its front and the true one: the first for sure, the others if cheap."""
 
 Degree = Annotated[int, Field(ge=1, le=2**20)]
@@ -133,7 +134,17 @@ class Run:
     @property
     def tolerance(self) -> float:
         """Relative gap that the front may have; 0 for an exact one."""
-        return self.tolerances[0]
+        return max(self.tolerances)
+
+    @property
+    def reference_tolerances(self) -> tuple[float, ...]:
+        """The same for the best of each of several workloads by itself: what throughputs are relative to.
+
+        Unless an objective depends on it, a good one does that is found at once, however far the best may be.
+        """
+        if max(self.tolerances) == 0:
+            return self.tolerances
+        return (math.inf, *self.tolerances) if Objective.WORST_CASE in self.objectives else (math.inf,)
 
     @property
     def inputs(self) -> dict[str, str]:

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from archplace import __version__
 from archplace.arch_configs.architectures import FloatArray
 from archplace.arch_configs.errors import ConfigError
+from archplace.search.evaluator import References
 from archplace.search.outcome import Bound, Evaluated, Outcome, Progress
-from archplace.search.run import MakeEngine, RunSearch
+from archplace.search.run import MakeEngine, RunSearch, keep_references
 from archplace.search.runfile import Run
 
 FRONTS = "fronts"
@@ -267,15 +268,18 @@ def _share_references(
     try:
         content = json.loads(path.read_text())
         references = [float(value) for value in content["references_s"]]
+        gap = float(content["references_gap"])
         if any(content[key] != value for key, value in expected.items()):
             raise ValueError("of another run")
         if len(references) != len(search.job.workloads) or not all(0 < value <= math.inf for value in references):
             raise ValueError("not a number for each workload")
-        store.keep_text("references_s", references)
+        if not 0 <= gap < math.inf:
+            raise ValueError("a gap that is none")
+        keep_references(store, References(seconds=tuple(references), gap=gap))
         return
     except FileNotFoundError:
         pass
     except (OSError, ValueError, TypeError, KeyError) as error:
         say(f"{path}: cannot be used ({error}); it is found anew")
-    found = search.references_s(on_progress, jobs=jobs, make_engine=make_engine)
-    _write(path, {**expected, "references_s": list(found)}, say)
+    found = search.references(on_progress, jobs=jobs, make_engine=make_engine)
+    _write(path, {**expected, "references_s": list(found.seconds), "references_gap": found.gap}, say)

@@ -258,11 +258,11 @@ def refusals(workload: Workload, widths: Sequence[int], microbatches: Sequence[i
     kinds = workload.model.blocks
     if len(kinds) > 1:
         names = ", ".join(f"{block.count} × {block.name}" for block in kinds)
-        reason = (
+        several = (
             f"{workload.model.name} has {len(kinds)} kinds of blocks ({names}); the search of accelerators places "
             "models of one kind"
         )
-        return {(width, microbatch): reason for width in widths for microbatch in microbatches}
+        return {(width, microbatch): several for width in widths for microbatch in microbatches}
     found = {}
     for width in widths:
         for microbatch in microbatches:

@@ -17,7 +17,10 @@ from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import Pricer
 from archplace.search.choices import Choices, Tried
 from archplace.search.figures import Figures
+from archplace.search.least import Least, LeastMemory
 from archplace.search.options import Option, OptionSpace
+from archplace.search.outcome import Bound
+from archplace.search.placement.pipelines import Pipeline
 from archplace.search.placement.training import ChainSeconds
 from archplace.search.schedule import ScheduleCache, ScheduleProblem
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, LayerSeconds, StepTimes, refusals
@@ -42,11 +45,13 @@ class WorkloadSearch:
         figures: Figures,
         compared: tuple[int, ...] = (0,),
         same_hbm: bool = False,
+        asked_again: bool = False,
     ) -> None:
         """Build the placement options.
 
         ``figures`` gives energy and cost, ``compared`` are the columns by which placements are compared; with
-        ``same_hbm`` only those of the same HBM capacity are, because other workloads share the chip.
+        ``same_hbm`` only those of the same HBM capacity are, because other workloads share the chip. ``asked_again``
+        remembers the least figures by cheap bounds, which several searches need.
         """
         self.workload = workload
         self._archs = architectures
@@ -94,6 +99,7 @@ class WorkloadSearch:
         for i, space in enumerate(self.spaces):
             self._of_key.setdefault(space.option.graph_key, []).append(i)
         self._limits = _limits(choices, workload.global_batch)[: figures.count]
+        self._memory = LeastMemory(figures.count) if asked_again else None
 
     def on(self, architectures: Architectures) -> "WorkloadSearch":
         """Return the same search for bounds of other architectures that bring no other HBM capacities.
@@ -119,9 +125,13 @@ class WorkloadSearch:
 
     def _group_alike(self) -> list[list[int]]:
         """Return the options that differ in nothing but HBM capacities that allow the same pipelines."""
+        # Tables are shared where memory allows the same, so that few have to be compared by what is in them.
+        tables = {id(space.table): space.table for space in self.spaces}
+        first: dict[tuple[Pipeline, ...], int] = {}
+        number = {key: first.setdefault(table.pipelines, key) for key, table in tables.items()}
         alike: dict[tuple[object, ...], list[int]] = {}
         for i, space in enumerate(self.spaces):
-            key = (space.option.graph_key, space.option.recompute, space.pipelines)
+            key = (space.option.graph_key, space.option.recompute, number[id(space.table)])
             alike.setdefault(key, []).append(i)
         return list(alike.values())
 
@@ -150,6 +160,27 @@ class WorkloadSearch:
         """
         seconds = {key: self._times[key].bounds(archs, pricer) for key in self._used}
         return self._bounds(indices, pricer, seconds, OptionSpace.bound_s)
+
+    def least(self, kind: Bound, indices: Indices, best: Architectures | None, pricer: Callable[[], Pricer]) -> Least:
+        """Return the least figures of all options at ``indices`` by one of the cheaper bounds.
+
+        ``best`` are the best of groups where ``kind`` is a bound of groups; ``indices`` are theirs then. ``pricer``
+        prices the architectures at ``indices``.
+        """
+        if self._memory is None:
+            return self._least(kind, indices, best, pricer())
+
+        def find(missing: Indices) -> Least:
+            every = len(missing) == len(indices)
+            return self._least(kind, missing, best, pricer() if every else self._price_of(missing, best))
+
+        return self._memory.recall(kind, indices, len(self._archs if best is None else best), find)
+
+    def _least(self, kind: Bound, indices: Indices, best: Architectures | None, pricer: Pricer) -> Least:
+        search = self if best is None else self.on(best)
+        archs = pricer.architectures
+        figures = (search.first_bounds if kind.by_work else search.bounds)(indices, archs, pricer)
+        return Least.of(figures, self.within(figures))
 
     def _bounds(
         self,
@@ -249,6 +280,9 @@ class WorkloadSearch:
         new = [j for j, i in enumerate(indices.tolist()) if i not in self._open_keys]
         if new:
             self.evaluate(indices[new], bounds[:, new])
+
+    def _price_of(self, indices: Indices, best: Architectures | None) -> Pricer:
+        return Pricer((self._archs if best is None else best).take(indices), self._cluster)
 
     def _price(self, indices: Indices) -> tuple[Architectures, Pricer]:
         archs = self._archs.take(indices)

@@ -212,7 +212,7 @@ def _lowest(evaluator: Evaluator, architecture: int, figures: list[FloatArray]) 
     at = slice(architecture, architecture + 1)
     values: FloatArray = evaluator.objectives.values(
         np.array(figures)[:, None, :],
-        references_s=evaluator.references_s or (1.0,) * len(figures),
+        references_s=evaluator.references.seconds or (1.0,) * len(figures),
         power_w=evaluator.power_w[at],
         area_mm2=evaluator.architectures.area_mm2[at],
     )[0]

@@ -69,7 +69,7 @@ class DaskEngine:
         ``scheduler`` is an address or the name of a scheduler file; ``say`` tells the user what goes wrong;
         ``wait_s`` is how long to wait for the first worker. Nothing is connected before the engine is entered.
         """
-        self._work = Work.of(job, evaluator.references_s)
+        self._work = Work.of(job, evaluator.references.seconds)
         self._evaluator = evaluator
         self._cache = cache
         self._scheduler = scheduler
@@ -141,7 +141,7 @@ class DaskEngine:
 
     def bounds(self, blocks: Sequence[Indices], kind: Bound) -> Iterator[BoundBlock]:
         """Yield the bounds of each block, in order."""
-        groups = self._evaluator.groups if kind is Bound.GROUP else None
+        groups = self._evaluator.groups_of(kind)
         # A bound of a group serves all its members.
         each = 1 if groups is None else max(1, len(groups.of) // len(groups.best))
         size = self._size(sum(len(indices) for indices in blocks), (BOUNDED[0] * each, BOUNDED[1] * each))

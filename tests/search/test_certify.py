@@ -96,11 +96,25 @@ def test_a_finished_run_is_certified(finished):
         assert sum(counts.values()) == each * len(array(finished, "fate"))
 
 
-def test_a_quick_run_is_certified_with_its_gap(quick, finished):
+def test_a_quick_run_is_certified_with_its_gap_and_solves_less(quick, finished):
     certificate = certify(quick, jobs=1)
     assert certificate.holds, certificate.failures
     assert certificate.gap is not None
-    assert certificate.counts["dominated"] <= certify(finished, jobs=1).counts["dominated"]
+    one, other = (query(folder, "select count(*) from schedules")[0][0] for folder in (quick, finished))
+    assert one < other
+
+
+def test_a_quick_run_of_several_workloads_is_certified(tmp_path):
+    text = RUN.replace("workload: bert-large", "workloads: [bert-large, opt-350m]")
+    text += "  objectives: [throughput, worst_case, area]\n"
+    folder = run(tmp_path, text, effort="quick")
+    certificate = certify(folder, jobs=1)
+    assert certificate.holds, certificate.failures
+    assert certificate.gap is not None
+    ((gap,),) = query(folder, "select data from texts where name = 'references_gap'")
+    assert certificate.gap[1] >= certificate.gap[0] + json.loads(gap)
+    query(folder, "update texts set data = ? where name = 'gap'", json.dumps([certificate.gap[0]] * 2 + [0.0]))
+    fails(folder, "gap")
 
 
 def fails(folder, kind):

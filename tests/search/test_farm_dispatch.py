@@ -173,7 +173,8 @@ def test_blocks_of_every_kind_of_bound_come_back_whole(kind, tmp_path, monkeypat
     # Many clocks, of which the highest only helps: a space with groups.
     clocks = ", ".join(f"1.{number:02d} GHz" for number in range(8))
     space = SPACE.replace("clock: [1 GHz]", f"clock: [{clocks}]")
-    job = load_run(write_run(tmp_path, space=space))
+    effort = "quick" if kind is Bound.GROUP_WORK else "normal"
+    job = replace(load_run(write_run(tmp_path, space=space)), effort=effort)
     evaluator = evaluator_of(job, job.space.enumerate())
     assert evaluator.groups is not None
     monkeypatch.setattr(farm_engine, "BOUNDED", (4, 4))

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archplace.arch_configs import load_cluster, load_space
+from archplace.costmodel import Pricer
 from archplace.search.choices import Choices
 from archplace.search.evaluator import Evaluator
 from archplace.search.explore import Exploration
 from archplace.search.groups import AREA_STEP, Groups
 from archplace.search.objectives import Objectives
 from archplace.search.outcome import Bound, Fate
-from archplace.workloads import load_workload
+from archplace.workloads import LayerSharding, load_workload
 
 RESOURCES = (
     "clock_hz",
@@ -117,3 +118,70 @@ def test_a_front_found_by_groups_is_that_found_without(phaze):
     without = Exploration.of(archs, [small_workload()], CLUSTER, CHOICES, jobs=1)
     without.evaluator.__dict__["groups"] = None
     assert [p.values for p in outcome.front] == [p.values for p in without.run().front]
+
+
+@pytest.mark.parametrize("name", ["phaze", "modern"])
+def test_coarse_groups_are_of_any_area_and_have_the_most_of_everything(name):
+    space = load_space(name).enumerate()
+    groups = Groups.of_space(space, coarse=True)
+    assert groups is not None
+    assert len(groups.best) < len(space) / 3
+    best = groups.best.take(groups.of)
+    for column in RESOURCES:
+        assert (getattr(best, column) >= getattr(space, column)).all()
+    for column in ("tensor_count", "tensor_rows", "tensor_cols", "vector_count", "hbm_bytes", "hbm_separate_ports"):
+        np.testing.assert_array_equal(getattr(best, column), getattr(space, column))
+    finer = Groups.of_space(space)
+    if finer is not None:
+        # Each of the finer groups is in one coarse group.
+        assert len(np.unique(np.stack((finer.of, groups.of)), axis=1).T) == len(finer.best)
+
+
+@pytest.mark.parametrize("name", ["llama2-7b", "gpt3-175b"])
+def test_no_operator_is_faster_than_on_the_best_of_its_group(phaze, name):
+    """What makes bounds of groups hold: in both modes, on every architecture of PHAZE's space."""
+    groups = Groups.of_space(phaze, coarse=True)
+    assert groups is not None
+    cluster = load_cluster("tpu-v4-pod").sized(1024)
+    step = load_workload(name).step(LayerSharding(tensor=2, microbatch=2))
+    operators = [operator for layer, _ in step.layers for operator in (*layer.forward, *layer.backward)]
+    some = np.random.default_rng(3).choice(len(phaze), 3000, replace=False)
+    own = Pricer(phaze.take(some), cluster).price(operators)
+    best = Pricer(groups.best.take(groups.of[some]), cluster).price(operators)
+    assert (best.one_s <= own.one_s * (1 + 1e-12)).all()
+    assert (best.all_s <= own.all_s * (1 + 1e-12)).all()
+
+
+def test_bounds_of_groups_by_work_are_the_loosest(phaze):
+    evaluator = Evaluator(
+        architectures=phaze,
+        workloads=[load_workload("llama2-7b")],
+        cluster=load_cluster("tpu-v4-pod").sized(1024),
+        choices=Choices(
+            accelerators=1024, tensor_parallel=(2,), microbatch=(1, 4), recompute=(False,), hbm_bytes=(80 * 10**9,)
+        ),
+        objectives=Objectives.of(["throughput", "area"]),
+        coarse=True,
+    )
+    assert evaluator.tiers == (Bound.GROUP_WORK, Bound.GROUP, Bound.SCHEDULE)
+    some = np.random.default_rng(5).choice(len(phaze), 1500, replace=False)
+    group_work, work, group, own = (
+        evaluator.bounds(some, kind).values for kind in (Bound.GROUP_WORK, Bound.WORK, Bound.GROUP, Bound.SCHEDULE)
+    )
+    for looser, tighter in ((group_work, work), (work, own), (group_work, group)):
+        assert (looser[:, 0] <= tighter[:, 0] * (1 + 1e-12)).all()
+        np.testing.assert_array_equal(looser[:, 1], tighter[:, 1])
+
+
+def test_energy_has_no_groups(phaze):
+    space = load_space("phaze")
+    evaluator = Evaluator(
+        architectures=phaze,
+        workloads=[small_workload()],
+        cluster=CLUSTER,
+        choices=CHOICES,
+        objectives=Objectives.of(["throughput", "energy"]),
+        technology=space.technology,
+        coarse=True,
+    )
+    assert evaluator.tiers == (Bound.WORK, Bound.SCHEDULE)

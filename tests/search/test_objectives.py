@@ -10,7 +10,9 @@ from exhaustive_helpers import CHOICES, CLUSTER, options_s, small_workload
 from archplace.arch_configs import load_space
 from archplace.arch_configs.technology import load_technology
 from archplace.costmodel import Pricer, accelerator_cost_usd, operator_energy_j, peak_power_w, static_power_w
-from archplace.search.explore import Exploration
+from archplace.search.evaluator import References
+from archplace.search.explore import Exploration, references
+from archplace.search.foremost import FASTEST_AT_ONCE
 from archplace.search.outcome import Bound, Fate
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS
@@ -214,16 +216,62 @@ def test_a_price_limit_that_binds_nothing_makes_a_portfolio_share_a_capacity_and
         assert len({result.option.hbm_bytes for result in point.results}) == 1
 
 
-def test_a_quick_run_keeps_the_gap_that_it_states(architectures, exact):
-    names = ("throughput", "energy", "area")
-    workload = small_workload()
-    exploration = explore(architectures, [workload], names)
-    quick = Exploration(exploration.evaluator, cache=ScheduleCache(), jobs=1, tolerances=(0.2, 0.05)).run()
+def is_covered(all_values, front, gap):
+    """Check that a point of ``front`` is within ``gap`` of each of ``all_values``, in every objective."""
+    found, allowed = np.array([point.values for point in front]), 1 + np.array(gap) + 1e-9
+    for own in all_values:
+        assert (found <= np.array(own) * allowed).all(axis=1).any()
+
+
+@pytest.mark.parametrize("tolerances", [(0.2, 0.05), (0.5, 0.01), (0.3,)], ids=str)
+@pytest.mark.parametrize("names", [("throughput", "energy", "area"), ("throughput", "area"), ("throughput",)])
+def test_a_quick_run_keeps_the_gap_that_it_states(architectures, exact, names, tolerances):
+    evaluator = explore(architectures, [small_workload()], names).evaluator
+    evaluator.coarse = True
+    quick = Exploration(evaluator, cache=ScheduleCache(), jobs=1, tolerances=tolerances).run()
     assert quick.gap is not None
-    assert max(quick.gap) <= 0.05 + 1e-12
+    assert max(quick.gap) <= max(tolerances) + 1e-12
+    for name, gap in zip(names, quick.gap, strict=True):
+        assert gap == 0 or name != "area"
+    every = [values(figures, architectures, index, names) for (index, _), figures in exact.items()]
+    is_covered(every, quick.front, quick.gap)
+
+
+def test_a_space_of_which_any_point_will_do_takes_a_few_evaluations(architectures):
+    evaluator = explore(architectures, [small_workload()], ("throughput",)).evaluator
+    quick = Exploration(evaluator, cache=ScheduleCache(), jobs=1, tolerances=(np.inf,)).run()
+    assert len(quick.front) >= 1
+    assert len(quick.records) <= FASTEST_AT_ONCE
+    assert quick.gap is not None
+    assert np.isfinite(quick.gap).all()
+
+
+def test_rough_references_widen_the_gap_of_the_worst_case_and_of_nothing_else(architectures):
+    few = architectures.take(np.arange(0, len(architectures), 2))
+    workloads = [small_workload(), small_workload(d_ff=1024, n_layers=2)]
+    names = ("throughput", "worst_case", "area")
+    evaluator = explore(few, workloads, names).evaluator
+    exact = references(evaluator, lambda alone: Exploration(alone, jobs=1).run())
+    rough = references(evaluator, lambda alone: Exploration(alone, jobs=1, tolerances=(np.inf,)).run())
+    assert exact.gap == 0
+    for true, found in zip(exact.seconds, rough.seconds, strict=True):
+        assert true <= found <= true * (1 + rough.gap) * (1 + 1e-12)
+    # Worse than what is found, but within what is allowed.
+    rough = References(seconds=(exact.seconds[0] * 1.3, exact.seconds[1]), gap=0.3)
+    quick = Exploration(evaluator.relative_to(rough), jobs=1, tolerances=(0.1,)).run()
+    assert quick.gap is not None
+    assert quick.gap[1] == pytest.approx((1 + quick.gap[0]) * 1.3 - 1, rel=1e-12)
     assert quick.gap[2] == 0
-    found = np.array([point.values for point in quick.front])
+    true_front = Exploration(evaluator.relative_to(exact), jobs=1).run().front
+    batches = np.array([workload.global_batch for workload in workloads])
+    by_true = [
+        (
+            point.values[0],
+            (np.array([result.placement.step_s for result in point.results]) / batches / exact.seconds).max(),
+            point.values[2],
+        )
+        for point in quick.front
+    ]
     allowed = 1 + np.array(quick.gap) + 1e-9
-    for (index, _), figures in exact.items():
-        own = np.array(values(figures, architectures, index, names))
-        assert (found <= own * allowed).all(axis=1).any()
+    for point in true_front:
+        assert (np.array(by_true) <= np.array(point.values) * allowed).all(axis=1).any()
