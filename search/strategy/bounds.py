@@ -1,7 +1,7 @@
 """Lower bounds of many strategies at once, in two tiers.
 
-1. :func:`balanced_s`: the largest load is at least the mean and at least that of any single layer; nothing is
-   recomputed; the first stage holds no more than the first layer. Memory is not asked.
+1. :func:`balanced_s`: the largest load is at least the mean and at least that of any single layer; no more is
+   recomputed than :func:`least_recomputed` says; the first stage holds no more than the first layer.
 2. :func:`packed_loads_s`: the least largest load that memory allows. For a load that no stage may exceed, stages are
    filled from the last to the first, each with as many layers as load and memory allow under the policy that allows
    most. What a stage holds depends on where it begins only through the layers, so that filling each as far as possible
@@ -23,27 +23,67 @@ _MOST_BISECTIONS = 60
 
 
 def balanced_s(rows: ChainTimes) -> FloatArray:
-    """Return a lower bound of each row's time, ``(R,)``, whatever its memory."""
-    least = balanced_loads_s(rows, rows.load_s.min(axis=1))
-    total: FloatArray = rows.pace * least + least_sums_s(rows) + rows.constant_s
+    """Return a lower bound of each row's time, ``(R,)``; of memory only what recomputation it is known to need."""
+    total: FloatArray = rows.pace * balanced_loads_s(rows) + least_sums_s(rows) + rows.constant_s
     return total * _ROUNDING
 
 
-def balanced_loads_s(rows: ChainTimes, load: FloatArray) -> FloatArray:
-    """Return the load of a perfect balance, at least that of the heaviest layer, ``(R,)``.
-
-    ``load``, ``(R, S)``, is that of a layer.
-    """
-    counts = np.array(rows.counts, dtype=np.float64)
-    whole = load @ counts + rows.boundary_s * rows.boundaries()
-    least: FloatArray = np.maximum(whole / rows.stages, load.max(axis=1))
+def balanced_loads_s(rows: ChainTimes) -> FloatArray:
+    """Return the load of a perfect balance, at least that of the heaviest layer, ``(R,)``."""
+    whole = _least_whole(rows, rows.load_s) + rows.boundary_s * rows.boundaries()
+    least: FloatArray = np.maximum(whole / rows.stages, rows.load_s[:, 0].max(axis=1))
     return least
+
+
+def _least_whole(rows: ChainTimes, each: FloatArray) -> FloatArray:
+    """Return the least that all layers add up to, ``(R,)``, when each adds ``each``, ``(R, P, S)``."""
+    counts = np.array(rows.counts, dtype=np.float64)
+    whole: FloatArray = each[:, 0] @ counts
+    if each.shape[1] > 1 and len(counts) > 2:
+        # The first and the last segment never recompute anything.
+        more = np.maximum(np.diff(each[:, :, 1:-1], axis=1), 0.0).min(axis=2)
+        whole = whole + (rows.least_recomputed[:, 1:] * more).sum(axis=1)
+    return whole
 
 
 def least_sums_s(rows: ChainTimes) -> FloatArray:
     """Return a lower bound of fills and tail together, ``(R,)``."""
-    total: FloatArray = rows.fill_s.min(axis=1) @ np.array(rows.counts, dtype=np.float64) + _least_tails_s(rows)
+    total: FloatArray = _least_whole(rows, rows.fill_s) + _least_tails_s(rows)
     return total
+
+
+def least_recomputed(rows: ChainRows) -> FloatArray:
+    """Return how many layers memory forces to recompute, ``(R, P)``, by the policy with that number or a later one.
+
+    A stage holds at most so many layers of the kind that takes least as its memory allows under each policy. What the
+    stages do not hold without recomputation is short; each stage that changes to recomputing gains at most the largest
+    difference, and all its layers recompute. 0 where all fit without, whatever the others say where nothing fits.
+    """
+    n_policies = rows.load_s.shape[1]
+    found = np.zeros((rows.n_rows, n_policies))
+    if n_policies == 1 or len(rows.counts) < 3:
+        return found
+    inner = slice(1, -1)
+    n_layers = float(sum(rows.counts[inner]))
+    held = np.empty((n_policies, rows.n_rows, rows.n_stages))
+    for number in range(n_policies):
+        each = rows.state_bytes[:, None, inner] + rows.in_flight[:, :, None] * rows.flight_bytes[:, number, None, inner]
+        room = rows.capacity_bytes[:, None, None] * (1 + _SLACK) - rows.working_bytes[:, number, None, inner]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fits = np.where(each > 0, np.floor(room / each), np.where(room >= 0, np.inf, 0.0)).max(axis=2)
+        held[number] = np.clip(fits, 0.0, n_layers)
+    most = held.max(axis=0)
+    for number in range(1, n_policies):
+        without = held[:number].max(axis=0)
+        short = n_layers - without.sum(axis=1)
+        gain = (most - without).max(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            changed = np.where(short > 0, np.ceil(short / gain - _SLACK), 0.0)
+        changed = np.clip(np.nan_to_num(changed, posinf=rows.n_stages), 0, rows.n_stages).astype(np.int64)
+        lost = np.concatenate((np.zeros((rows.n_rows, 1)), np.cumsum(np.sort(without, axis=1), axis=1)), axis=1)
+        needed = np.maximum(short, 0.0) + lost[np.arange(rows.n_rows), changed]
+        found[:, number] = np.where(short > 0, np.minimum(needed, n_layers), 0.0)
+    return found
 
 
 def _least_tails_s(rows: ChainTimes) -> FloatArray:
@@ -70,7 +110,7 @@ def packed_loads_s(rows: ChainRows) -> FloatArray:
     if not len(able):
         return found
     rows = rows.take(able)
-    low = balanced_loads_s(rows, rows.load_s.min(axis=1)) * _ROUNDING
+    low = balanced_loads_s(rows) * _ROUNDING
     high = _most_load_s(rows)
     width = high - low
     going = np.arange(len(able))

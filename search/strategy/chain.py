@@ -53,6 +53,9 @@ class ChainTimes:
     """``(R, X, S)``."""
     hidden_floor_s: FloatArray
     """``(R, X)``."""
+    least_recomputed: FloatArray
+    """``(R, P)``: layers that any cut recomputes by a policy as strong at least; 0 where nothing is known. It only
+    sharpens bounds."""
 
     @property
     def n_rows(self) -> int:

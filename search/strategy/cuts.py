@@ -159,7 +159,8 @@ class _Search:
             known_s[going[better]] = times_s[better]
             # Smaller limits never lower the sum: what is left must come from the pace.
             sums_s = times_s - pace[going] * cuts.load_s
-            by_pace = np.nextafter((known_s[going] - sums_s) / pace[going], np.inf)
+            with np.errstate(invalid="ignore"):
+                by_pace = np.nextafter((known_s[going] - sums_s) / pace[going], np.inf)
             limits_s[going] = np.where(np.isfinite(times_s), np.minimum(cuts.load_s, by_pace), -np.inf)
             going = going[limits_s[going] > self.packed_s[going]]
         return found

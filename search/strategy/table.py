@@ -249,6 +249,7 @@ class StrategyTable:
             hidden_base_s=np.stack([each.base_s for each in once], axis=1),
             hidden_slope_s=np.stack([each.slope_s for each in once], axis=1),
             hidden_floor_s=np.stack([each.floor_s for each in once], axis=1),
+            least_recomputed=np.zeros((len(rows), len(self.choices.policies))),
         )
 
     def _transfers_s(self, terms: PipelineCoefficients, passes: LayerPasses, transfer_s: FloatArray) -> FloatArray:

@@ -1,13 +1,14 @@
 """Cuts and bounds of strategies against every cut there is."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archplace.search.strategy.bounds import balanced_s, packed_loads_s, packed_s
+from archplace.search.strategy.bounds import balanced_s, least_recomputed, packed_loads_s, packed_s
 from archplace.search.strategy.chain import ChainRows
 from archplace.search.strategy.cuts import Cut, best_cuts
 
@@ -37,6 +38,7 @@ def chains(draw: st.DrawFn) -> ChainRows:
         hidden_base_s=rng.integers(0, 20, (1, exchanges)).astype(float),
         hidden_slope_s=rng.integers(-6, 6, (1, exchanges, segments)).astype(float),
         hidden_floor_s=rng.integers(0, 3, (1, exchanges)).astype(float),
+        least_recomputed=np.zeros((1, N_POLICIES)),
         capacity_bytes=rng.integers(5, 80, 1).astype(float),
         state_bytes=rng.integers(0, 6, (1, segments)).astype(float),
         flight_bytes=flight,
@@ -105,6 +107,30 @@ def test_bounds_are_never_above_the_best_cut(rows: ChainRows) -> None:
     assert packed_s(rows, packed)[0] <= best_s
 
 
+@settings(max_examples=150, deadline=None)
+@given(chains())
+def test_every_cut_recomputes_what_memory_forces_it_to(rows: ChainRows) -> None:
+    if len(rows.counts) < 3:
+        return
+    # Ends keep everything, as in models: their policies are alike.
+    for values in (rows.load_s, rows.fill_s, rows.flight_bytes, rows.working_bytes):
+        values[:, :, 0], values[:, :, -1] = values[:, :1, 0], values[:, :1, -1]
+    least = least_recomputed(rows)
+    sharper = replace(rows, least_recomputed=least)
+    best_s = exhaustive_s(rows)
+    assert balanced_s(rows)[0] <= balanced_s(sharper)[0]
+    assert balanced_s(sharper)[0] <= best_s
+    packed = packed_loads_s(sharper)
+    assert packed_s(sharper, packed)[0] <= best_s
+    cut = best_cuts(sharper, packed).at(0)
+    assert (cut is None) == (best_s == float("inf"))
+    if cut is not None:
+        assert cut.time_s == pytest.approx(best_s, rel=1e-12)
+        inner = [sum(layers[1:-1]) for layers in cut.held]
+        for number in range(1, N_POLICIES):
+            assert sum(n for n, p in zip(inner, cut.policies, strict=True) if p >= number) >= least[0, number]
+
+
 @settings(max_examples=60, deadline=None)
 @given(chains(), st.floats(0.5, 1.5))
 def test_only_cuts_below_the_limit_are_returned(rows: ChainRows, factor: float) -> None:
@@ -132,6 +158,7 @@ def test_rows_do_not_influence_each_other() -> None:
         hidden_base_s=np.zeros((1, 0)),
         hidden_slope_s=np.zeros((1, 0, 3)),
         hidden_floor_s=np.zeros((1, 0)),
+        least_recomputed=np.zeros((1, 2)),
         capacity_bytes=np.array([60.0]),
         state_bytes=np.array([[2.0, 10.0, 3.0]]),
         flight_bytes=np.array([[[1.0, 6.0, 1.0], [1.0, 1.0, 1.0]]]),
