@@ -16,7 +16,7 @@ from archplace.arch_configs import (
 )
 from archplace.arch_configs.architectures import Architectures
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_USAGE, ArchplaceError, ConfigError, Problem
-from archplace.arch_configs.files import read_lenient
+from archplace.arch_configs.files import YamlValue, read_lenient
 from archplace.arch_configs.units import AREA, BYTES_PER_SECOND, format_bytes, format_quantity
 
 
@@ -78,11 +78,26 @@ def _workload(path: Path) -> str:
 
 
 def _run(path: Path) -> str:
+    document = read_lenient(path).data
+    if isinstance(document, dict) and _plans(document.get("run")):
+        return _plan(path)
     from archplace.search.runfile import load_run
 
     run = load_run(path)
     names = ", ".join(workload.name for workload in run.workloads)
     return f"run of {names} on {run.cluster.size:,} accelerators out of {run.space.n_raw:,} raw combinations"
+
+
+def _plans(run: YamlValue) -> bool:
+    """Return whether a run is one of ``plan`` and ``evaluate``: they take one accelerator in place of a space."""
+    return isinstance(run, dict) and "accelerator" in run and "space" not in run
+
+
+def _plan(path: Path) -> str:
+    from archplace.search.planfile import load_plan
+
+    problem = load_plan(path).problem
+    return f"run of {problem.workload.name} on {problem.accelerators:,} {problem.accelerator.name}"
 
 
 _KINDS: dict[str, Callable[[Path], str]] = {

@@ -49,6 +49,8 @@ def test_a_file_without_placement_searches_the_default_axes(tmp_path):
     assert run.problem.accelerator == load_accelerator("a100-80gb")
 
 
+OUTER_TENSOR = (Axis.DATA, Axis.PIPELINE, Axis.CONTEXT, Axis.TENSOR)
+
 KEYS = [
     ("tensor_parallel", [2, 4], "tensor", (2, 4)),
     ("sequence_parallel", True, "sequence", (True,)),
@@ -72,7 +74,8 @@ KEYS = [
     ("overlap", ["data", "pipeline"], "overlap", (Overlap(),)),
     ("overlap", [[], ["pipeline"]], "overlap", (Overlap(data=False, pipeline=False), Overlap(data=False))),
     ("tensor_overlap_pieces", [1, 4], "overlap_pieces", (1, 4)),
-    ("device_order", ["data", "pipeline", "context", "tensor"], "orders", ((Axis.DATA, Axis.PIPELINE, Axis.CONTEXT, Axis.TENSOR),)),
+    ("device_order", ["data", "pipeline", "context", "tensor"], "orders", (OUTER_TENSOR,)),
+    ("device_order", [[*map(str, OUTER_TENSOR)], [*map(str, DEFAULT_ORDER)]], "orders", (OUTER_TENSOR, DEFAULT_ORDER)),
 ]  # fmt: skip
 
 
@@ -81,9 +84,7 @@ def test_each_key_sets_its_axis_and_no_other(key, value, axis, expected, tmp_pat
     assert load(tmp_path, placement={key: value}).axes == replace(Axes(), **{axis: expected})
 
 
-@pytest.mark.parametrize(
-    ("zero", "name"), [("zero-1", "optimizer"), ("zero-2", "gradients"), ("zero-3", "parameters")]
-)
+@pytest.mark.parametrize(("zero", "name"), [("zero-1", "optimizer"), ("zero-2", "gradients"), ("zero-3", "parameters")])
 def test_the_stages_of_zero_are_names_of_what_is_shared(zero, name, tmp_path):
     axes = load(tmp_path, placement={"state_sharding": zero}).axes
     assert axes.states == (StateSharding(states=SharedStates(name)),)
