@@ -8,14 +8,14 @@ import numpy as np
 from archplace.costmodel import Offload, Pricer
 from archplace.costmodel.network import DeviceOrder, NetworkPricer, Share
 from archplace.costmodel.network.orders import distinct_orders
-from archplace.search.pipeline import SPLIT_BACKWARD, PipelineSchedule
+from archplace.search.pipeline import PipelineSchedule
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, optimizer_operator
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.combinations import Choices, Combinations, Entry
 from archplace.search.strategy.layer_seconds import LayerSeconds
-from archplace.search.strategy.layers import Exchanges, Pass, PassGraphs
+from archplace.search.strategy.layers import Exchanges, Pass, PassGraphs, needed_passes
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.table import StrategyTable
 from archplace.workloads import Axis, Collective, LayerSharding, Recompute, TrainingStep
@@ -135,6 +135,7 @@ class BlockMaker:
             overlap=axes.overlap,
             policies=tuple(policy for policy in Recompute if policy in axes.policies),
         )
+        self._passes = needed_passes(self._choices.schedules, self._choices.policies)
 
     def _offload(self) -> Iterator[Offload]:
         for offload in self.axes.offload:
@@ -151,16 +152,6 @@ class BlockMaker:
             else:
                 yield schedule, 1
 
-    def _passes(self) -> list[Pass]:
-        passes = [Pass.FORWARD, Pass.BACKWARD]
-        if Recompute.SELECTIVE in self.axes.policies:
-            passes.append(Pass.SELECTIVE_REPLAY)
-        if any(schedule in SPLIT_BACKWARD for schedule in self.axes.schedules):
-            passes += [Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT]
-        if PipelineSchedule.DUALPIPE in self.axes.schedules:
-            passes.append(Pass.PAIR)
-        return passes
-
     def _optimizer_s_per_parameter(self) -> float:
         operator = optimizer_operator(self.problem.workload.optimizer_work(OPTIMIZER_PARAMETERS))
         return float(self._pricer.price([operator]).all_s[0, 0]) / OPTIMIZER_PARAMETERS
@@ -175,7 +166,7 @@ class BlockMaker:
         if sharding not in self._known:
             step = self.problem.workload.step(sharding)
             layers = [layer for layer, _ in step.layers]
-            self._known[sharding] = step, PassGraphs(layers, self._passes(), self._pricer)
+            self._known[sharding] = step, PassGraphs(layers, self._passes, self._pricer)
         return self._known[sharding]
 
     def _exchanges(self, order: DeviceOrder) -> Exchanges:

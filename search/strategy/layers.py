@@ -8,9 +8,10 @@ from typing import Protocol
 import numpy as np
 
 from archplace.costmodel import Pricer
+from archplace.search.pipeline import SPLIT_BACKWARD, PipelineSchedule
 from archplace.search.schedule import ScheduleCache, ScheduleGraph, ScheduleProblem, bracket_s, lower_bound_s
 from archplace.search.strategy.chain import FloatArray
-from archplace.workloads import Collective, Layer, Operator, Phase
+from archplace.workloads import Collective, Layer, Operator, Phase, Recompute
 
 
 class Pass(StrEnum):
@@ -26,6 +27,16 @@ class Pass(StrEnum):
     PAIR = "pair"
     """The forward pass of one microbatch together with the backward pass of another: what one exchanges runs behind
     what the other computes (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1)."""
+
+
+def needed_passes(schedules: Iterable[tuple[PipelineSchedule, int]], policies: Iterable[Recompute]) -> tuple[Pass, ...]:
+    """Return the passes that these schedules, with their virtual stages, and policies are made of."""
+    names = {schedule for schedule, _ in schedules}
+    passes = [Pass.FORWARD, Pass.BACKWARD]
+    passes += [Pass.SELECTIVE_REPLAY] * (Recompute.SELECTIVE in policies)
+    passes += [Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT] * bool(names & SPLIT_BACKWARD)
+    passes += [Pass.PAIR] * (PipelineSchedule.DUALPIPE in names)
+    return tuple(passes)
 
 
 def operators_of(layer: Layer, which: Pass) -> tuple[Operator, ...]:

@@ -6,7 +6,7 @@ better than the strategies found: what was not looked at is slower, and its boun
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -139,7 +139,7 @@ class _Search:
         _, number, done = heapq.heappop(self.coming)
         block, bounds_s, order = self.blocks[number], self.bounds_s[number], self.order[number]
         end = min(done + max(_BATCH, done), int(bounds_s.searchsorted(self.limit_s)))
-        for rows in _alike(block, order[done:end]):
+        for rows in block.table.alike(order[done:end]):
             self._pack(number, rows)
         if end < len(order) and bounds_s[end] < self.limit_s:
             heapq.heappush(self.coming, (float(bounds_s[end]), number, end))
@@ -203,7 +203,7 @@ class _Search:
         """Return the strategy that lacks least memory when its layers are dealt out evenly."""
         least: Shortage | None = None
         for block in self.blocks:
-            for rows in _alike(block, np.arange(len(block))):
+            for rows in block.table.alike(np.arange(len(block))):
                 schedule, virtual = block.choices.schedules[block.table.schedule[rows[0]]]
                 chain = block.chain_rows(rows)
                 if sum(block.counts[1:-1]) % (chain.n_stages * virtual):
@@ -213,12 +213,3 @@ class _Search:
                 if least is None or short[i] < least.short_bytes:
                     least = Shortage(strategy=block.strategy(int(rows[i])), short_bytes=float(short[i]))
         return least
-
-
-def _alike(block: StrategyBlock, rows: IntArray) -> Iterator[IntArray]:
-    """Yield those of ``rows`` that have one number of stages, and one schedule where it deals out the layers."""
-    dealt = np.array([schedule in EQUAL_PARTS for schedule, _ in block.choices.schedules])
-    kind = np.where(dealt[block.table.schedule[rows]], block.table.schedule[rows] + 1, 0)
-    key = block.table.stages[rows] * (len(dealt) + 1) + kind
-    for value in np.unique(key).tolist():
-        yield rows[key == value]

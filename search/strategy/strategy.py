@@ -83,18 +83,12 @@ class Strategy:
 def _words(strategy: Strategy) -> list[str]:
     """Return the strategy in the field's short form, defaults left out."""
     sharding, states = strategy.sharding, strategy.states
-    words = [f"tp{sharding.tensor}{'+sp' if sharding.sequence else ''}"]
-    words += [f"cp{sharding.context}({sharding.context_kind})"] * (sharding.context > 1)
-    words += [f"pp{strategy.stages}{f'x{strategy.virtual}' if strategy.virtual > 1 else ''}", f"dp{strategy.data}"]
-    if sharding.expert > 1 or sharding.expert_tensor > 1:
-        words.append(f"ep{sharding.expert}" + (f"(etp{sharding.expert_tensor})" if sharding.expert_tensor > 1 else ""))
-    words.append(f"mbs{sharding.microbatch}")
+    pipeline = f"pp{strategy.stages}{f'x{strategy.virtual}' if strategy.virtual > 1 else ''}"
+    words = [*_layer_words(sharding), pipeline, f"dp{strategy.data}", *_further_words(sharding)]
     if strategy.stages > 1:
         words.append(str(strategy.schedule))
     if states.states is not SharedStates.NONE:
         words.append(f"shard-{states.states}" + (f"({states.group})" if states.group else ""))
-    if sharding.overlap_pieces > 1:
-        words.append(f"tp-overlap{sharding.overlap_pieces}")
     words += [
         f"offload-{name}"
         for name, share in (("activations", strategy.offload.activations), ("optimizer", strategy.offload.optimizer))
@@ -102,6 +96,24 @@ def _words(strategy: Strategy) -> list[str]:
     ]
     words += [f"no-{name}-overlap" for name in ("data", "pipeline") if not getattr(strategy.overlap, name)]
     return words
+
+
+def short_form(sharding: LayerSharding) -> str:
+    """Return how a layer is shared in the field's short form, defaults left out."""
+    return " ".join([*_layer_words(sharding), *_further_words(sharding)])
+
+
+def _layer_words(sharding: LayerSharding) -> list[str]:
+    words = [f"tp{sharding.tensor}{'+sp' if sharding.sequence else ''}"]
+    return words + [f"cp{sharding.context}({sharding.context_kind})"] * (sharding.context > 1)
+
+
+def _further_words(sharding: LayerSharding) -> list[str]:
+    words = []
+    if sharding.expert > 1 or sharding.expert_tensor > 1:
+        words.append(f"ep{sharding.expert}" + (f"(etp{sharding.expert_tensor})" if sharding.expert_tensor > 1 else ""))
+    words.append(f"mbs{sharding.microbatch}")
+    return words + [f"tp-overlap{sharding.overlap_pieces}"] * (sharding.overlap_pieces > 1)
 
 
 def refusal(strategy: Strategy, workload: Workload, accelerators: int) -> str | None:

@@ -12,7 +12,7 @@ precedes the forward pass of the next step's first, on the first stage: exposed 
 the stage, and at least the exchange of the layer that has nothing left to hide behind.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -40,7 +40,7 @@ from archplace.search.strategy.exchanges import ExchangeSeconds, exchange_second
 from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Pass
 from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
-from archplace.search.strategy.strategy import Strategy
+from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
 from archplace.workloads import Axis, Recompute, TrainingStep
 
 
@@ -208,7 +208,20 @@ class StrategyTable:
         here: FloatArray = self.updated[rows] * seconds.optimizer_s_per_parameter[:, None]
         return here + self.host_update_s[rows]
 
-    def times(self, rows: IntArray, seconds: LayerSeconds) -> ChainTimes:
+    def alike(self, rows: IntArray) -> Iterator[IntArray]:
+        """Yield those of ``rows`` that have one number of stages, and one schedule where it deals out the layers."""
+        for places in self.places_alike(rows):
+            yield rows[places]
+
+    def places_alike(self, rows: IntArray) -> Iterator[IntArray]:
+        """Yield where in ``rows`` those stand that :meth:`alike` yields together."""
+        dealt = np.array([schedule in EQUAL_PARTS for schedule, _ in self.choices.schedules])
+        kind = np.where(dealt[self.schedule[rows]], self.schedule[rows] + 1, 0)
+        key = self.stages[rows] * (len(dealt) + 1) + kind
+        for value in np.unique(key).tolist():
+            yield np.flatnonzero(key == value)
+
+    def times(self, rows: IntArray, seconds: LayerSeconds, *, least_recomputed: FloatArray | None = None) -> ChainTimes:
         """Return what the times of ``rows`` are made of; ``seconds`` has one entry for each, or a single one."""
         shape = (len(rows), len(self.choices.policies), len(self.counts))
         load_s, fill_s = np.empty(shape), np.empty(shape)
@@ -249,7 +262,7 @@ class StrategyTable:
             hidden_base_s=np.stack([each.base_s for each in once], axis=1),
             hidden_slope_s=np.stack([each.slope_s for each in once], axis=1),
             hidden_floor_s=np.stack([each.floor_s for each in once], axis=1),
-            least_recomputed=np.zeros((len(rows), len(self.choices.policies))),
+            least_recomputed=np.zeros(shape[:2]) if least_recomputed is None else least_recomputed,
         )
 
     def _transfers_s(self, terms: PipelineCoefficients, passes: LayerPasses, transfer_s: FloatArray) -> FloatArray:

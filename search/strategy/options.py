@@ -1,0 +1,250 @@
+"""Placement options of a search over architectures: what of each is fixed, and the best of all that it leaves open.
+
+An option fixes how a layer is shared, where its groups lie in the network, and the HBM capacity. It leaves open the
+lengths and numbers of pipelines, their schedule, which states are shared, what is offloaded and overlapped, the cut of
+the layers and what each stage recomputes: of these the best on each architecture counts.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from archplace.search.strategy.bounds import balanced_s, least_recomputed, pack, packed_loads_s, packed_s
+from archplace.search.strategy.chain import ChainTimes, FloatArray, IntArray
+from archplace.search.strategy.cuts import Cut, best_cuts
+from archplace.search.strategy.fixed import equal_deal, price_deal
+from archplace.search.strategy.layer_seconds import LayerSeconds
+from archplace.search.strategy.layers import needed_passes
+from archplace.search.strategy.strategy import DEFAULT_ORDER, EQUAL_PARTS, Strategy, short_form
+from archplace.search.strategy.table import StrategyTable
+from archplace.workloads import Axis, LayerSharding
+
+_PAIRS = 1 << 14
+"""Pairs of architecture and strategy that are bounded at a time, so that their arrays stay in a core's cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Option:
+    """What a placement option fixes."""
+
+    hbm_bytes: int
+    sharding: LayerSharding
+    order: tuple[Axis, ...]
+    """An order of the devices' axes, innermost first, in which the layer's groups lie as they do."""
+
+    @property
+    def graph_key(self) -> "tuple[LayerSharding, tuple[Axis, ...]]":
+        """What decides the seconds of the layers."""
+        return self.sharding, self.order
+
+    def __str__(self) -> str:
+        return f"{short_form(self.sharding)} HBM {self.hbm_bytes / 1e9:g} GB{_unusual(self.order)}"
+
+
+def _unusual(order: tuple[Axis, ...]) -> str:
+    return f" [{' '.join(order)}]" if order != tuple(axis for axis in DEFAULT_ORDER if axis in order) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestPlacement:
+    """The best placement of one option on one architecture."""
+
+    strategy: Strategy
+    cut: Cut
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step."""
+        return self.cut.time_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placements:
+    """The best placements of one option, one an architecture; :meth:`at` writes one out."""
+
+    step_s: FloatArray
+    """``(A,)``: seconds of a step; infinite where nothing is faster than what was asked for."""
+    row: IntArray
+    """``(A,)``: the strategy in the table; -1 where ``step_s`` is infinite."""
+    cuts: list[Cut | None]
+    table: StrategyTable
+
+    def at(self, index: int) -> BestPlacement | None:
+        """Return the placement on one architecture; None where nothing is faster than was asked for."""
+        cut = self.cuts[index]
+        if cut is None:
+            return None
+        return BestPlacement(strategy=self.table.strategy(int(self.row[index])), cut=cut)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OptionSpace:
+    """All placements of one option: the strategies that fit its memory, or the reason why none does."""
+
+    option: Option
+    table: StrategyTable
+    rows: IntArray = field(repr=False)
+    """Strategies of the table that fit."""
+    recomputed: FloatArray = field(repr=False)
+    """``(len(rows), P)``: layers that memory forces to recompute."""
+    reason: str | None
+
+    @classmethod
+    def of(cls, option: Option, table: StrategyTable) -> "OptionSpace":
+        """Return the strategies of ``table`` that fit; with none, ``reason`` says what is short and by how much."""
+        nothing = no_seconds(table)
+        fitting: list[IntArray] = []
+        recomputed: list[FloatArray] = []
+        for alike in table.alike(np.arange(len(table))):
+            chain = table.chain_rows(alike, nothing, float(option.hbm_bytes))
+            schedule, virtual = table.choices.schedules[table.schedule[alike[0]]]
+            if schedule in EQUAL_PARTS:
+                dealt = price_deal(chain, equal_deal(table.counts, schedule, chain.n_stages, virtual))
+                fits = np.isfinite(dealt.time_s)
+            else:
+                fits = pack(chain, np.full(len(alike), np.inf))
+            fitting.append(alike[fits])
+            recomputed.append(least_recomputed(chain.take(fits)))
+        rows = np.concatenate(fitting) if fitting else np.zeros(0, dtype=np.int64)
+        order = np.argsort(rows)
+        forced = np.concatenate(recomputed)[order] if fitting else np.zeros((0, len(table.choices.policies)))
+        reason = None if len(rows) else _shortage(table, option.hbm_bytes)
+        return cls(option=option, table=table, rows=rows[order], recomputed=forced, reason=reason)
+
+    def bound_s(self, seconds: LayerSeconds) -> FloatArray:
+        """Return a lower bound on the step seconds of every architecture, ``(A,)``; infinite when infeasible.
+
+        Never above the step seconds of :meth:`best_of` for the same seconds.
+        """
+        found = np.full(len(seconds), np.inf)
+        if len(self.rows):
+            size = max(1, _PAIRS // len(self.rows))
+            for start in range(0, len(seconds), size):
+                some = slice(start, start + size)
+                found[some] = self._bounds(seconds.take(some)).min(axis=1)
+        return found
+
+    def _bounds(self, seconds: LayerSeconds) -> FloatArray:
+        """Return a lower bound of every architecture and strategy, ``(A, len(rows))``."""
+        n_archs, n_rows = len(seconds), len(self.rows)
+        pairs = np.tile(np.arange(n_rows), n_archs)
+        times = self._times(pairs, seconds.take(np.repeat(np.arange(n_archs), n_rows)))
+        return balanced_s(times).reshape(n_archs, n_rows)
+
+    def _times(self, places: IntArray, seconds: LayerSeconds) -> ChainTimes:
+        """Return what the times of strategies at ``places`` of :attr:`rows` are made of."""
+        return self.table.times(self.rows[places], seconds, least_recomputed=self.recomputed[places])
+
+    def best_of(self, seconds: LayerSeconds, better_than_s: FloatArray | float = np.inf) -> Placements:
+        """Return the best placement on every architecture, of those strictly faster than ``better_than_s``.
+
+        ``better_than_s`` is one number or ``(A,)``. Exact; of equal step times the strategy with the lower bound is
+        kept, then the one that comes first.
+        """
+        n_archs = len(seconds)
+        found = Placements(
+            step_s=np.array(np.broadcast_to(np.asarray(better_than_s, dtype=np.float64), (n_archs,))),
+            row=np.full(n_archs, -1, dtype=np.int64),
+            cuts=[None] * n_archs,
+            table=self.table,
+        )
+        if len(self.rows):
+            size = max(1, _PAIRS // len(self.rows))
+            for start in range(0, n_archs, size):
+                self._search(found, np.arange(start, min(start + size, n_archs)), seconds)
+        found.step_s[found.row < 0] = np.inf
+        return found
+
+    def _search(self, found: Placements, archs: IntArray, seconds: LayerSeconds) -> None:
+        """Improve ``found`` until no strategy can be better on any of ``archs``."""
+        bounds = self._bounds(seconds.take(archs))
+        while True:
+            place = bounds.argmin(axis=1)
+            able = bounds[np.arange(len(archs)), place] < found.step_s[archs]
+            if not able.any():
+                return
+            archs, place, bounds = archs[able], place[able], bounds[able]
+            bounds[np.arange(len(archs)), place] = np.inf
+            self._try(found, archs, place, seconds)
+
+    def _try(self, found: Placements, archs: IntArray, place: IntArray, seconds: LayerSeconds) -> None:
+        """Try the strategy at ``place`` of :attr:`rows` on each of ``archs``."""
+        table, rows = self.table, self.rows[place]
+        times = self._times(place, seconds.take(archs))
+        for here in table.places_alike(rows):
+            chain = table.with_memory(rows[here], times.take(here), float(self.option.hbm_bytes))
+            schedule, virtual = table.choices.schedules[table.schedule[rows[here[0]]]]
+            limits_s = found.step_s[archs[here]]
+            if schedule in EQUAL_PARTS:
+                dealt = price_deal(chain, equal_deal(table.counts, schedule, chain.n_stages, virtual))
+                for i in np.flatnonzero(dealt.time_s < limits_s).tolist():
+                    self._keep(found, int(archs[here[i]]), int(rows[here[i]]), dealt.cut(i))
+                continue
+            loads_s = packed_loads_s(chain)
+            loads_s[packed_s(chain, loads_s) >= limits_s] = np.inf
+            cuts = best_cuts(chain, loads_s, limits_s)
+            for i in np.flatnonzero(np.isfinite(cuts.time_s)).tolist():
+                cut = cuts.at(i)
+                assert cut is not None
+                self._keep(found, int(archs[here[i]]), int(rows[here[i]]), cut)
+
+    @staticmethod
+    def _keep(found: Placements, arch: int, row: int, cut: Cut) -> None:
+        found.step_s[arch] = cut.time_s
+        found.row[arch] = row
+        found.cuts[arch] = cut
+
+
+_BISECTIONS = 14
+"""Of the least capacity: to a ten-thousandth of what one device would need."""
+
+
+def _shortage(table: StrategyTable, hbm_bytes: int) -> str:
+    """Return the reason why no strategy of ``table`` fits."""
+    if not len(table):
+        return next(iter(table.combinations.refused), "no way to use all accelerators")
+    needed, stages = least_need(table)
+    return (
+        f"memory: needs at least {_human(needed)} per device with {stages} stages, HBM has {_human(float(hbm_bytes))}"
+    )
+
+
+@lru_cache(maxsize=64)
+def least_need(table: StrategyTable) -> tuple[float, int]:
+    """Return the least capacity, in bytes, on which some strategy of ``table`` fits, and the stages of that one."""
+    best, stages = np.inf, 0
+    nothing = no_seconds(table)
+    for alike in table.alike(np.arange(len(table))):
+        chain = table.chain_rows(alike, nothing, np.inf)
+        constant = -float(table.with_memory(alike, chain, 0.0).capacity_bytes[0])
+        everything = (chain.state_bytes + chain.in_flight[:, :1] * chain.flight_bytes[:, 0]) @ np.array(chain.counts)
+        low = np.zeros(len(alike))
+        high = everything + chain.working_bytes.max(axis=(1, 2))
+        schedule, virtual = table.choices.schedules[table.schedule[alike[0]]]
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            trial = replace(chain, capacity_bytes=middle)
+            if schedule in EQUAL_PARTS:
+                fits = np.isfinite(
+                    price_deal(trial, equal_deal(table.counts, schedule, chain.n_stages, virtual)).time_s
+                )
+            else:
+                fits = pack(trial, np.full(len(alike), np.inf))
+            low, high = np.where(fits, low, middle), np.where(fits, middle, high)
+        least = float(high.min()) + constant
+        if least < best:
+            best, stages = least, chain.n_stages
+    return best, stages
+
+
+def no_seconds(table: StrategyTable) -> LayerSeconds:
+    """Return layers that take no time, for questions about memory alone."""
+    passes = needed_passes(table.choices.schedules, table.choices.policies)
+    return LayerSeconds(
+        passes={which: np.zeros((1, len(table.counts))) for which in passes}, optimizer_s_per_parameter=np.zeros(1)
+    )
+
+
+def _human(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.4g} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.4g} MB"
