@@ -11,7 +11,7 @@
 
 import numpy as np
 
-from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray
+from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray, of_layers
 
 _ROUNDING = 1.0 - 1e-11
 """Factor on bounds that are sums in another order than what they bound."""
@@ -37,9 +37,8 @@ def balanced_loads_s(rows: ChainTimes) -> FloatArray:
 
 def _least_whole(rows: ChainTimes, each: FloatArray) -> FloatArray:
     """Return the least that all layers add up to, ``(R,)``, when each adds ``each``, ``(R, P, S)``."""
-    counts = np.array(rows.counts, dtype=np.float64)
-    whole: FloatArray = each[:, 0] @ counts
-    if each.shape[1] > 1 and len(counts) > 2:
+    whole = of_layers(each[:, 0], rows.counts)
+    if each.shape[1] > 1 and len(rows.counts) > 2:
         # The first and the last segment never recompute anything.
         more = np.maximum(np.diff(each[:, :, 1:-1], axis=1), 0.0).min(axis=2)
         whole = whole + (rows.least_recomputed[:, 1:] * more).sum(axis=1)
@@ -132,8 +131,7 @@ def packed_loads_s(rows: ChainRows) -> FloatArray:
 
 def _most_load_s(rows: ChainRows) -> FloatArray:
     """Return a load that no stage exceeds, ``(R,)``."""
-    counts = np.array(rows.counts, dtype=np.float64)
-    whole: FloatArray = rows.load_s.max(axis=1) @ counts + 2 * rows.boundary_s
+    whole = of_layers(rows.load_s.max(axis=1), rows.counts) + 2 * rows.boundary_s
     return whole * (1 + _SLACK)
 
 

@@ -22,6 +22,18 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
+def of_layers(each: FloatArray, layers: FloatArray | IntArray | tuple[int, ...]) -> FloatArray:
+    """Return what ``layers``, ``(…, S)``, add up to when each adds ``each``, ``(…, S)``; the two broadcast.
+
+    Segments are added one after the other whatever the shapes: the same layers give the same floats in any company.
+    """
+    weights = np.asarray(layers, dtype=np.float64)
+    total: FloatArray = each[..., 0] * weights[..., 0]
+    for segment in range(1, each.shape[-1]):
+        total = total + each[..., segment] * weights[..., segment]
+    return total
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChainTimes:
     """What the time of each row is made of, but for memory.
@@ -73,11 +85,9 @@ class ChainTimes:
 
     def tails_s(self, first: IntArray | FloatArray) -> FloatArray:
         """Return the tails when the first stage holds ``first`` layers of each segment, ``(R, S)`` or ``(S,)``."""
-        held = np.broadcast_to(first, self.tail_s.shape)
-        exposed = np.maximum(
-            self.hidden_floor_s, self.hidden_base_s + (self.hidden_slope_s * held[:, None, :]).sum(axis=2)
-        )
-        total: FloatArray = (self.tail_s * held).sum(axis=1) + exposed.sum(axis=1)
+        held = np.broadcast_to(np.asarray(first, dtype=np.float64), self.tail_s.shape)
+        exposed = np.maximum(self.hidden_floor_s, self.hidden_base_s + of_layers(self.hidden_slope_s, held[:, None, :]))
+        total: FloatArray = of_layers(self.tail_s, held) + exposed.sum(axis=1)
         return total
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from archplace.search.strategy.bounds import least_sums_s
-from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray
+from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray, of_layers
 
 _SLACK = 1e-12
 """Relative excess over the capacity that counts as fitting: sums in another order."""
@@ -122,7 +122,7 @@ def best_cuts(rows: ChainRows, packed_load_s: FloatArray, better_than_s: FloatAr
 def _blocks(rows: ChainRows, able: IntArray, packed_load_s: FloatArray) -> Iterator[IntArray]:
     """Yield rows that are taken together, so that their arrays stay in a core's cache."""
     n_layers = sum(rows.counts)
-    fastest = rows.load_s[able].min(axis=1) @ np.array(rows.counts, dtype=np.float64)
+    fastest = of_layers(rows.load_s[able].min(axis=1), rows.counts)
     with np.errstate(divide="ignore"):
         longest = np.minimum(1.5 * packed_load_s[able] / fastest, 1.0) * n_layers
     size = max(1, int(_ENTRIES / (rows.n_stages * (n_layers + 1) * max(1.0, float(longest.mean())))))
@@ -169,7 +169,7 @@ class _Search:
         """Return cuts whose largest load is about the least there is; without pace, with the least sum."""
         rows = self.rows
         found = Cuts.none(rows)
-        most_s = rows.load_s.max(axis=1) @ np.array(rows.counts, dtype=np.float64) + 2 * rows.boundary_s + self.packed_s
+        most_s = of_layers(rows.load_s.max(axis=1), rows.counts) + 2 * rows.boundary_s + self.packed_s
         limits_s = np.where(rows.pace > 0, self.packed_s * (1 + 1e-6), np.inf)
         going = np.arange(rows.n_rows)
         while len(going):

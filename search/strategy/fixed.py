@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from archplace.search.pipeline import PipelineSchedule, in_flight
-from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray
+from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray, of_layers
 from archplace.search.strategy.cuts import Cut
 
 _SLACK = 1e-12
@@ -107,20 +107,20 @@ def price_deal(rows: ChainRows, deal: Deal, policies_allowed: BoolArray | None =
     shape = (rows.n_rows, rows.n_stages)
     policies = np.full(shape, -1, dtype=np.int64)
     loads_s, fills_s = np.full(shape, np.inf), np.full(shape, np.inf)
-    states = np.einsum("js,rs->rj", deal.held, rows.state_bytes)
+    states = of_layers(rows.state_bytes[:, None], deal.held)
     ends_s = rows.boundary_s[:, None] * rows.neighbours()
     capacity = rows.capacity_bytes[:, None]
     short = np.full(shape, np.inf)
     for number in range(rows.load_s.shape[1]):
-        flight = rows.in_flight * np.einsum("js,rs->rj", deal.own, rows.flight_bytes[:, number])
-        flight += deal.mirrored_in_flight * np.einsum("js,rs->rj", deal.mirrored, rows.flight_bytes[:, number])
+        flight = rows.in_flight * of_layers(rows.flight_bytes[:, number][:, None], deal.own)
+        flight += deal.mirrored_in_flight * of_layers(rows.flight_bytes[:, number][:, None], deal.mirrored)
         working = np.where(deal.held > 0, rows.working_bytes[:, number][:, None, :], 0.0).max(axis=2)
         memory = states + flight + working
         allowed = np.ones(rows.n_stages, dtype=np.bool_) if policies_allowed is None else policies_allowed[number]
         short = np.where(allowed, np.minimum(short, memory - capacity), short)
         fits = allowed & (memory <= capacity * (1 + _SLACK)) & (policies < 0)
-        load = np.einsum("js,rs->rj", deal.worked, rows.load_s[:, number]) + ends_s
-        fill = np.einsum("js,rs->rj", deal.worked, rows.fill_s[:, number])
+        load = of_layers(rows.load_s[:, number][:, None], deal.worked) + ends_s
+        fill = of_layers(rows.fill_s[:, number][:, None], deal.worked)
         policies[fits], loads_s[fits], fills_s[fits] = number, load[fits], fill[fits]
     tail_s = rows.tails_s(deal.held[0])
     fitting = (policies >= 0).all(axis=1)

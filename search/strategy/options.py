@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from archplace.search.strategy.bounds import balanced_s, least_recomputed, pack, packed_loads_s, packed_s
-from archplace.search.strategy.chain import ChainTimes, FloatArray, IntArray
+from archplace.search.strategy.chain import ChainTimes, FloatArray, IntArray, of_layers
 from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.fixed import equal_deal, price_deal
 from archplace.search.strategy.layer_seconds import LayerSeconds
@@ -218,7 +218,7 @@ def least_need(table: StrategyTable) -> tuple[float, int]:
     for alike in table.alike(np.arange(len(table))):
         chain = table.chain_rows(alike, nothing, np.inf)
         constant = -float(table.with_memory(alike, chain, 0.0).capacity_bytes[0])
-        everything = (chain.state_bytes + chain.in_flight[:, :1] * chain.flight_bytes[:, 0]) @ np.array(chain.counts)
+        everything = of_layers(chain.state_bytes + chain.in_flight[:, :1] * chain.flight_bytes[:, 0], chain.counts)
         low = np.zeros(len(alike))
         high = everything + chain.working_bytes.max(axis=(1, 2))
         schedule, virtual = table.choices.schedules[table.schedule[alike[0]]]

@@ -34,7 +34,7 @@ from archplace.search.pipeline import (
     coefficients,
     in_flight,
 )
-from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray, IntArray
+from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray, IntArray, of_layers
 from archplace.search.strategy.combinations import Choices, Combinations, Entry
 from archplace.search.strategy.exchanges import ExchangeSeconds, exchange_seconds
 from archplace.search.strategy.layer_seconds import LayerSeconds
@@ -267,10 +267,10 @@ class StrategyTable:
 
     def _transfers_s(self, terms: PipelineCoefficients, passes: LayerPasses, transfer_s: FloatArray) -> FloatArray:
         """Return what messages behind computing add, for stages that hold their even share of the layers."""
-        counts = np.array(self.counts, dtype=np.float64)
         parts = terms.stages * terms.virtual
         forward, inputs, weights = (
-            (values[:, 0] @ counts) / parts for values in (passes.forward_s, passes.inputs_s, passes.weights_s)
+            of_layers(values[:, 0], self.counts) / parts
+            for values in (passes.forward_s, passes.inputs_s, passes.weights_s)
         )
         return np.where(terms.stages > 1, terms.transfers_s(transfer_s, forward, inputs, weights), 0.0)
 
