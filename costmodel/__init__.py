@@ -17,6 +17,7 @@ from archplace.costmodel.memory_coefficients import (
     WorkingParts,
     chain_exchanges,
     memory_coefficients,
+    parameters_of,
     policy_of,
     updated_parameters,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "memory_items",
     "operator_energy_j",
     "order_refusal",
+    "parameters_of",
     "peak_power_w",
     "policy_of",
     "replica_refusal",

@@ -175,6 +175,12 @@ class Pricer:
         part._totals = {}
         return part
 
+    def in_groups(self, groups: Mapping[Axis, Group]) -> "Pricer":
+        """Return a pricer of the same architectures that shares what has been priced, for other groups of devices."""
+        part = copy(self)
+        part._groups = dict(groups)
+        return part
+
     def price(self, operators: Sequence[Operator]) -> OperatorPrices:
         """Return the seconds of ``operators`` (any order) on every architecture, in both modes.
 

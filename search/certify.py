@@ -246,13 +246,12 @@ def _check_record(old: Record, new: Record, failures: _Failures) -> None:
 def _same_result(one: WorkloadResult, other: WorkloadResult) -> bool:
     mine, theirs = one.placement, other.placement
     found, again = (
-        np.array((value.step_s, value.load_s, value.sync_s, value.optimizer_s, lower))
-        for value, lower in ((mine, one.lower_step_s), (theirs, other.lower_step_s))
+        np.array((cut.time_s, cut.load_s, cut.tail_s, *cut.loads_s, lower))
+        for cut, lower in ((mine.cut, one.lower_step_s), (theirs.cut, other.lower_step_s))
     )
     return (
-        mine.blocks == theirs.blocks
-        and (mine.degrees.stages, mine.degrees.replicas, mine.degrees.microbatches)
-        == (theirs.degrees.stages, theirs.degrees.replicas, theirs.degrees.microbatches)
+        mine.strategy == theirs.strategy
+        and (mine.cut.held, mine.cut.policies) == (theirs.cut.held, theirs.cut.policies)
         and bool(np.allclose(found, again, rtol=TOLERANCE, atol=0))
     )
 

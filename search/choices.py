@@ -1,11 +1,12 @@
 """What a search may choose on an architecture, and what it has chosen."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from archplace.arch_configs.architectures import FloatArray
-from archplace.search.options import Option
-from archplace.search.placement.training import BestPlacement
+from archplace.costmodel import Allowance
 from archplace.search.schedule import PROOF_TOLERANCE
+from archplace.search.strategy.axes import Axes
+from archplace.search.strategy.options import BestPlacement, Option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,11 +14,12 @@ class Choices:
     """What a run lets the search choose besides the architecture, and the budgets it must keep."""
 
     accelerators: int
-    tensor_parallel: tuple[int, ...]
-    microbatch: tuple[int, ...]
-    recompute: tuple[bool, ...]
+    axes: Axes
+    """What strategies may be."""
     hbm_bytes: tuple[int, ...] | None
     """HBM capacities to choose from; None takes each architecture's own."""
+    allowance: Allowance = field(default_factory=Allowance)
+    """Memory that a device needs besides the tensors of its layers."""
     max_area_mm2: float | None = None
     max_power_w: float | None = None
     max_step_s: float | None = None

@@ -16,6 +16,7 @@ from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
 from archplace.costmodel import Pricer
 from archplace.costmodel.energy import peak_power_w
+from archplace.costmodel.network import NetworkPricer
 from archplace.search.choices import KEPT, LOST, Choices, Kept, Tried
 from archplace.search.figures import Figures
 from archplace.search.groups import Groups
@@ -79,12 +80,14 @@ class Evaluator:
     """What the worst case is relative to; needed for that objective alone."""
     coarse: bool = False
     """Whether the first bounds are to be as cheap as can be, where groups of architectures allow that."""
+    network: NetworkPricer = field(init=False)
     searches: list[WorkloadSearch] = field(init=False)
     power_w: FloatArray = field(init=False)
     """(n_archs,) power at full rate; NaN where neither an objective nor a budget asks for it."""
 
     def __post_init__(self) -> None:
         choices, objectives = self.choices, self.objectives
+        self.network = NetworkPricer(self.cluster)
         count = 1
         if Objective.ENERGY in objectives or choices.max_joules_per_sample is not None:
             count = 2
@@ -200,7 +203,7 @@ class Evaluator:
         archs, power_w = self.architectures.take(indices), self.power_w[indices]
         if kind is not Bound.SCHEDULE:
             return self._reduced(archs, power_w, self._least(np.arange(len(self.architectures))[indices], kind))
-        pricer = Pricer(archs, self.cluster)
+        pricer = self._pricer(archs)
         options = tuple(search.bounds(indices, archs, pricer) for search in self.searches)
         least = [
             Least.of(figures, search.within(figures)) for search, figures in zip(self.searches, options, strict=True)
@@ -215,7 +218,7 @@ class Evaluator:
             assert groups is not None, "this space has no groups"
             indices, of = np.unique(groups.of[indices], return_inverse=True)
             best = groups.best
-        pricer = cache(lambda: Pricer((self.architectures if best is None else best).take(indices), self.cluster))
+        pricer = cache(lambda: self._pricer((self.architectures if best is None else best).take(indices)))
         found = [search.least(kind, indices, best, pricer) for search in self.searches]
         return found if of is None else [least.take(of.reshape(-1)) for least in found]
 
@@ -255,6 +258,9 @@ class Evaluator:
         values = self._values(np.stack([least.within for least in figures]), power_w, archs.area_mm2)
         values[code >= 0] = np.inf
         return BoundBlock(values=values, code=code, amount=amount, options=options)
+
+    def _pricer(self, archs: Architectures) -> Pricer:
+        return Pricer(archs, self.cluster, network=self.network)
 
     def _values(self, figures: FloatArray, power_w: FloatArray, area_mm2: FloatArray) -> FloatArray:
         references_s = self.references.seconds or (1.0,) * len(self.workloads)

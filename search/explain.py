@@ -1,39 +1,35 @@
-"""Where a design point's step time and memory go: the breakdown that a report shows.
+"""Where a design point's step time and memory go: the breakdown that a report shows."""
 
-The step takes L · (⌈M/d⌉ + s − 1) seconds plus the first stage's synchronisation and optimizer step, L being the
-slowest stage's load. The slowest stage's load is split by what it waits for; what the s − 1 filling and draining
-slots cost is the pipeline bubble.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from archplace.arch_configs.architectures import Architectures, FloatArray
-from archplace.arch_configs.cluster import Cluster
-from archplace.costmodel import Pricer, StageMemory, stage_memory
-from archplace.search.attribution import COMPUTE_PARTS, EXCHANGE_PARTS, OperatorBar, attribute, bars_of
+from archplace.costmodel import Allowance, Pricer, StageMemory
+from archplace.costmodel.network import NetworkPricer
+from archplace.search.attribution import OperatorBar, attribute, bars_of
 from archplace.search.choices import WorkloadResult
-from archplace.search.placement.training import split_chain
-from archplace.search.schedule import ScheduleCache
-from archplace.search.steptimes import LayerGraphs
-from archplace.workloads import Axis, LayerSharding, TrainingStep, Workload
+from archplace.search.schedule import ScheduleCache, ScheduleGraph
+from archplace.search.steptimes import OPTIMIZER_PARAMETERS, optimizer_operator
+from archplace.search.strategy.block import StrategyBlock
+from archplace.search.strategy.cuts import Cut
+from archplace.search.strategy.evaluate import STEP_PARTS, Dissection, Evaluation, Job, StageChoice
+from archplace.search.strategy.families import GraphKey, groups_of
+from archplace.search.strategy.layer_seconds import LayerSeconds
+from archplace.search.strategy.layers import Pass, PassGraphs, needed_passes, operators_of
+from archplace.search.strategy.options import BestPlacement
+from archplace.search.strategy.strategy import EQUAL_PARTS
+from archplace.search.strategy.table import table_of
+from archplace.workloads import TrainingStep, Workload
 
-PARTS = (
-    *COMPUTE_PARTS,
-    EXCHANGE_PARTS[Axis.TENSOR],
-    "pipeline transfers",
-    "pipeline bubble",
-    "gradient synchronisation",
-    "optimizer step",
-)
+PARTS = STEP_PARTS
 """What a step's seconds are split into, in the order in which a report stacks them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageView:
+class StageSummary:
     """One pipeline stage."""
 
     layers: str
@@ -50,9 +46,9 @@ class Explanation:
     mfu: float
     """Model FLOPs utilisation: model FLOPs of the step / (step seconds · devices · peak FLOP/s)."""
     peak_flops_per_s: float
-    stages: tuple[StageView, ...]
+    stages: tuple[StageSummary, ...]
     bars: dict[str, tuple[OperatorBar, ...]]
-    """The block's schedules, ``forward`` and ``backward``."""
+    """The schedules of the block that repeats most, ``forward`` and ``backward``."""
 
     @property
     def bottleneck(self) -> str:
@@ -65,10 +61,11 @@ def explain(
     results: Sequence[WorkloadResult],
     workload: Workload,
     architectures: Architectures,
-    cluster: Cluster,
+    network: NetworkPricer,
     cache: ScheduleCache,
     *,
     accelerators: int,
+    allowance: Allowance,
 ) -> list[Explanation]:
     """Return the explanation of one workload's placement, one of ``results``, on each of ``architectures``.
 
@@ -76,28 +73,112 @@ def explain(
     """
     peaks = peak_flops_per_s(architectures, workload)
     found: dict[int, Explanation] = {}
-    for graph_key, rows in rows_by_graph(results).items():
-        width, microbatch = graph_key
-        step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
-        layers = LayerGraphs.of(step)
-        pricer = Pricer(architectures.take(rows), cluster)
-        bars = {key: bars_of(layers.graphs[key], layers.operators[key], pricer, cache) for key in layers.graphs}
+    for (sharding, groups), rows in rows_by_graph(results).items():
+        some = [results[row] for row in rows.tolist()]
+        pricer = Pricer(architectures.take(rows), network.cluster, network=network).in_groups(groups_of(groups))
+        layers = _Layers(workload.step(sharding), some, pricer, cache, workload)
         for j, row in enumerate(rows.tolist()):
-            split = {key: attribute(listed[j]) for key, listed in bars.items()}
-            result, peak = results[row], float(peaks[row])
-            found[row] = Explanation(
-                parts_s=_step_parts(result, split),
-                mfu=workload.flops_per_step / (result.placement.step_s * accelerators * peak),
-                peak_flops_per_s=peak,
-                stages=_stages(result, step, split),
-                bars={direction: bars["block", direction][j] for direction in ("forward", "backward")},
+            job = Job(
+                workload=workload,
+                accelerators=accelerators,
+                peak_flops_per_s=float(peaks[row]),
+                hbm_bytes=float(some[j].option.hbm_bytes),
+                allowance=allowance,
             )
+            found[row] = layers.explain(j, job, some[j].placement, network)
     return [found[row] for row in range(len(results))]
 
 
-def rows_by_graph(results: Sequence[WorkloadResult]) -> dict[tuple[int, int], NDArray[np.int64]]:
-    """Return which of ``results`` have which operator graphs, by (tensor-parallel width, microbatch)."""
-    rows: dict[tuple[int, int], list[int]] = {}
+class _Layers:
+    """The layers of one step on some architectures: their seconds and schedules."""
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        results: Sequence[WorkloadResult],
+        pricer: Pricer,
+        cache: ScheduleCache,
+        workload: Workload,
+    ) -> None:
+        self._step, self._pricer, self._cache = step, pricer, cache
+        strategies = [result.placement.strategy for result in results]
+        schedules = {(strategy.schedule, strategy.virtual) for strategy in strategies}
+        policies = {policy for strategy in strategies for policy in strategy.policies}
+        graphs = PassGraphs([layer for layer, _ in step.layers], needed_passes(schedules, policies), pricer)
+        optimizer = optimizer_operator(workload.optimizer_work(OPTIMIZER_PARAMETERS))
+        self._seconds = LayerSeconds(
+            passes=graphs.seconds(pricer.collective_s, cache),
+            optimizer_s_per_parameter=pricer.price([optimizer]).all_s[:, 0] / OPTIMIZER_PARAMETERS,
+        )
+        self._bars: dict[tuple[int, Pass], list[tuple[OperatorBar, ...]]] = {}
+
+    def bars(self, kind: int, which: Pass) -> list[tuple[OperatorBar, ...]]:
+        """Return the schedules of one pass over one kind of layer on every architecture."""
+        if (kind, which) not in self._bars:
+            operators = operators_of(self._step.layers[kind][0], which)
+            graph = ScheduleGraph.of_operators(operators)
+            self._bars[kind, which] = bars_of(graph, operators, self._pricer, self._cache)
+        return self._bars[kind, which]
+
+    def _split(self, index: int) -> Callable[[int, Pass], Mapping[str, float]]:
+        def split(kind: int, which: Pass) -> Mapping[str, float]:
+            if not operators_of(self._step.layers[kind][0], which):
+                return {}
+            return attribute(self.bars(kind, which)[index])
+
+        return split
+
+    def explain(self, index: int, job: Job, placement: BestPlacement, network: NetworkPricer) -> Explanation:
+        """Return the explanation of a placement on the architecture at ``index``."""
+        strategy = placement.strategy
+        table = table_of(strategy, self._step, job.workload, network, allowance=job.allowance)
+        block = StrategyBlock(table, self._seconds.take(slice(index, index + 1)), job.hbm_bytes)
+        held = None if strategy.schedule in EQUAL_PARTS else placement.cut.held
+        chosen = StageChoice(block, held, placement.policies)
+        found = Dissection(job, block, self._split(index)).run(chosen, exact=False)
+        most = max(range(len(self._step.layers)), key=lambda kind: self._step.layers[kind][1])
+        return Explanation(
+            parts_s=_scaled(found.parts_s, placement.cut),
+            mfu=job.workload.flops_per_step / (placement.step_s * job.accelerators * job.peak_flops_per_s),
+            peak_flops_per_s=job.peak_flops_per_s,
+            stages=tuple(_stages(found)),
+            bars={
+                "forward": self.bars(most, Pass.FORWARD)[index],
+                "backward": self.bars(most, Pass.BACKWARD)[index],
+            },
+        )
+
+
+def _scaled(parts_s: dict[str, float], cut: Cut) -> dict[str, float]:
+    """Return the parts so that they add up to the step of the search, from which they differ in the last digits."""
+    scale = cut.time_s / sum(parts_s.values())
+    return {part: seconds * scale for part, seconds in parts_s.items()}
+
+
+def _stages(found: Evaluation) -> list[StageSummary]:
+    views = []
+    for stage in found.stages:
+        names = [name if count == 1 else f"{count} × {name}" for name, count in stage.layers]
+        memory = stage.memory
+        kept = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes
+        views.append(
+            StageSummary(
+                layers=" + ".join(names),
+                load_s=stage.load_s,
+                memory=StageMemory(
+                    weights_bytes=memory.weights_bytes,
+                    gradients_bytes=memory.gradients_bytes,
+                    optimizer_bytes=memory.optimizer_bytes,
+                    activations_bytes=memory.total_bytes - kept,
+                ),
+            )
+        )
+    return views
+
+
+def rows_by_graph(results: Sequence[WorkloadResult]) -> dict[GraphKey, NDArray[np.int64]]:
+    """Return which of ``results`` have which operator graphs."""
+    rows: dict[GraphKey, list[int]] = {}
     for row, result in enumerate(results):
         rows.setdefault(result.option.graph_key, []).append(row)
     return {key: np.array(listed, dtype=np.int64) for key, listed in rows.items()}
@@ -105,79 +186,7 @@ def rows_by_graph(results: Sequence[WorkloadResult]) -> dict[tuple[int, int], ND
 
 def peak_flops_per_s(architectures: Architectures, workload: Workload) -> FloatArray:
     """Return the FLOP/s of all tensor units in the format of the workload's products, ``(n_archs,)``."""
-    rate = architectures.tensor_macs_per_element[str(workload.precision.formats.products)]
+    rate = architectures.tensor_macs_per_element[workload.precision.formats.products]
     elements = architectures.tensor_count * architectures.tensor_rows * architectures.tensor_cols
     peak: FloatArray = 2.0 * elements * rate * architectures.clock_hz
     return peak
-
-
-def _stage_layers(result: WorkloadResult) -> list[dict[str, int]]:
-    """Return layers per stage: kind to count."""
-    stages = [{"first": 0, "block": blocks, "last": 0} for blocks in result.placement.blocks]
-    stages[0]["first"] = stages[-1]["last"] = 1
-    return stages
-
-
-def _stage_parts(
-    layers: dict[str, int], result: WorkloadResult, split: dict[tuple[str, str], dict[str, float]], transfers: int
-) -> dict[str, float]:
-    seconds = dict.fromkeys(PARTS, 0.0)
-    for (kind, direction), parts in split.items():
-        times = layers[kind]
-        if result.option.recompute and kind == "block" and direction == "forward":
-            times *= 2
-        for part, value in parts.items():
-            seconds[part] += times * value
-    seconds["pipeline transfers"] = transfers * result.placement.degrees.transfer_s
-    return seconds
-
-
-def _transfers(position: int, stages: int) -> int:
-    return (position > 0) + (position < stages - 1)
-
-
-def _step_parts(result: WorkloadResult, split: dict[tuple[str, str], dict[str, float]]) -> dict[str, float]:
-    placement, degrees = result.placement, result.placement.degrees
-    stages = [
-        _stage_parts(layers, result, split, _transfers(position, degrees.stages))
-        for position, layers in enumerate(_stage_layers(result))
-    ]
-    slowest = max(stages, key=lambda parts: sum(parts.values()))
-    # What the bars add up to can differ from the proven load in the last digits; the load is what the search used.
-    scale = placement.load_s / sum(slowest.values())
-    parts = {part: value * scale * degrees.microbatches for part, value in slowest.items()}
-    parts["pipeline bubble"] = placement.load_s * (degrees.stages - 1)
-    parts["gradient synchronisation"] = placement.sync_s
-    parts["optimizer step"] = placement.optimizer_s
-    return parts
-
-
-def _stages(
-    result: WorkloadResult, step: TrainingStep, split: dict[tuple[str, str], dict[str, float]]
-) -> tuple[StageView, ...]:
-    option = result.option
-    first, block, _, last = split_chain(step)
-    views = []
-    stages = _stage_layers(result)
-    for position, layers in enumerate(stages):
-        names = [first.name] * layers["first"] + [f"{layers['block']} × {block.name}"] * (layers["block"] > 0)
-        names += [last.name] * layers["last"]
-        ends = tuple((layer, layers[kind]) for kind, layer in (("first", first), ("last", last)) if layers[kind])
-        in_flight = min(len(stages) - position, result.placement.degrees.microbatches)
-        outer = stage_memory(ends, step.parameter_bytes, recompute=False, in_flight=in_flight)
-        inner = stage_memory(
-            ((block, layers["block"]),), step.parameter_bytes, recompute=option.recompute, in_flight=in_flight
-        )
-        views.append(
-            StageView(
-                layers=" + ".join(names),
-                load_s=sum(_stage_parts(layers, result, split, _transfers(position, len(stages))).values()),
-                memory=StageMemory(
-                    weights_bytes=outer.weights_bytes + inner.weights_bytes,
-                    gradients_bytes=outer.gradients_bytes + inner.gradients_bytes,
-                    optimizer_bytes=outer.optimizer_bytes + inner.optimizer_bytes,
-                    activations_bytes=outer.activations_bytes + inner.activations_bytes,
-                ),
-            )
-        )
-    return tuple(views)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from archplace.search.choices import INFEASIBLE, KEPT, LOST, PRUNED, Choices
+from archplace.search.choices import INFEASIBLE, KEPT, LOST, PRUNED
 from archplace.search.evaluator import Evaluator
 from archplace.search.outcome import Fate, Outcome, Record
 
@@ -31,21 +31,12 @@ class OptionFate:
     reason: str | None
 
 
-def n_options(choices: Choices) -> int:
-    """Return the placement options of one workload on one architecture, the refused ones included.
-
-    An architecture that brings its own HBM has one capacity to choose from.
-    """
-    capacities = 1 if choices.hbm_bytes is None else len(choices.hbm_bytes)
-    return len(choices.tensor_parallel) * len(choices.microbatch) * len(choices.recompute) * capacities
-
-
 def option_counts(outcome: Outcome, evaluator: Evaluator) -> dict[Fate, int]:
     """Return how many architecture × workload × placement option have which fate; they add up to all there are."""
-    each = n_options(evaluator.choices)
     found: Counter[Fate] = Counter()
     by_fate = {fate: np.flatnonzero(outcome.fate == fate) for fate in Fate}
     for w, search in enumerate(evaluator.searches):
+        each = search.n_options
         for fate in (Fate.OPEN, Fate.PRUNED):
             available = int(search.available(by_fate[fate]).sum()) if len(search.spaces) else 0
             found[fate] += available
@@ -88,8 +79,7 @@ def option_fates(outcome: Outcome, architecture: int, workload: int) -> list[Fat
 def _kept_options(record: Record, workload: int) -> list[str]:
     """Return the options of a record's points, in the order of the workload's options."""
     options = {point.results[workload].option for point in record.points}
-    ordered = sorted(options, key=lambda o: (o.hbm_bytes, o.recompute, o.tensor_parallel, o.microbatch))
-    return [str(option) for option in ordered]
+    return [str(option) for option in sorted(options)]
 
 
 def options_of(outcome: Outcome, evaluator: Evaluator, architecture: int) -> list[OptionFate]:

@@ -1,13 +1,14 @@
 """Figures per sample of placements: seconds, joules of the whole cluster, US dollars.
 
-For a step of T seconds on N accelerators, d replicas and s stages of t devices, M microbatches and a global batch B::
+For a step of T seconds on N accelerators and a global batch B::
 
-    joules  = dynamic + optimizer·d + link·(2·(d−1)·gradients + 2·(s−1)·M·t·boundary) + static·N·T
+    joules  = dynamic + optimizer·updates + link·sent + static·N·T
     usd     = price(accelerator)·N·T / service life + price(joule)·joules
 
-per step; per sample both are divided by B. *dynamic* is what the operators of all microbatches take; the ring
-all-reduce of the gradients sends 2·(d−1) times each byte, and every stage boundary sends an activation and its
-gradient. All N accelerators are powered for the whole step, used or not. All terms grow with T: a lower bound on T
+per step; per sample both are divided by B. *dynamic* is what the operators of all microbatches take, with those that
+recomputation repeats; *updates* counts every copy of a parameter that an optimizer step changes; *sent* are the bytes
+that replicas exchange, as rings send them, and the activations and gradients that cross stage boundaries. All N
+accelerators are powered for the whole step, used or not. All terms grow with T: a lower bound on T
 gives one on every figure.
 """
 
@@ -20,11 +21,11 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
-from archplace.costmodel import Pricer, accelerator_cost_usd, operator_energy_j, static_power_w
-from archplace.search.options import Option, OptionSpace
-from archplace.search.placement.best import Placements
-from archplace.search.placement.training import split_chain
-from archplace.search.steptimes import OPTIMIZER_PARAMETERS, StepTimes, optimizer_operator
+from archplace.costmodel import Pricer, accelerator_cost_usd, operator_energy_j, parameters_of, static_power_w
+from archplace.search.steptimes import OPTIMIZER_PARAMETERS, LayerJoules, StepTimes, optimizer_operator
+from archplace.search.strategy.chain import of_layers
+from archplace.search.strategy.layers import Pass
+from archplace.search.strategy.options import Option, OptionSpace, Placements
 from archplace.workloads import Workload
 
 _BLOCK = 65536
@@ -82,14 +83,30 @@ class Figures:
             found[block] = joules[:, 0] / OPTIMIZER_PARAMETERS
         return found
 
-    def dynamic_j(self, times: StepTimes, pricer: Pricer, workload: Workload, option: Option) -> FloatArray:
-        """Return the dynamic joules of all microbatches of a step, ``(n,)`` as ``pricer``."""
+    def joules(self, times: StepTimes, pricer: Pricer) -> LayerJoules:
+        """Return the dynamic joules of passes over layers, ``(n, S)`` each as ``pricer``."""
         assert self.technology is not None
-        return times.joules(pricer, self.technology).step_j(
-            times.layers.step,
-            microbatches=workload.global_batch // option.microbatch,
-            recompute=option.recompute,
-        )
+        return times.joules(pricer, self.technology)
+
+    def least_dynamic_j(self, joules: LayerJoules, space: OptionSpace, workload: Workload) -> FloatArray:
+        """Return the dynamic joules of all microbatches of a step that no placement of an option undercuts, ``(n,)``.
+
+        What memory forces to recompute is counted.
+        """
+        table, units = space.table, _units(space, workload)
+        once = of_layers(joules.passes[Pass.FORWARD] + joules.passes[Pass.BACKWARD], table.counts)
+        return units * (once + self._least_again_j(joules, space))
+
+    def _least_again_j(self, joules: LayerJoules, space: OptionSpace) -> FloatArray:
+        """Return the least joules of recomputation for one microbatch on one device, ``(n,)``."""
+        table = space.table
+        again = table.replayed(joules.passes)
+        least: FloatArray = of_layers(again[:, 0], table.counts)
+        forced = space.recomputed.min(axis=0, initial=np.inf)
+        for policy in range(1, again.shape[1]):
+            more = np.maximum(again[:, policy, 1:-1] - again[:, policy - 1, 1:-1], 0.0).min(axis=1, initial=np.inf)
+            least = least + np.where(forced[policy] > 0, forced[policy] * more, 0.0)
+        return least
 
     def bounds(
         self,
@@ -121,6 +138,7 @@ class Figures:
         bounds: FloatArray,
         placements: Placements,
         optimizer_j: FloatArray | None,
+        joules: LayerJoules | None,
         indices: Indices,
         space: OptionSpace,
         workload: Workload,
@@ -129,8 +147,8 @@ class Figures:
     ) -> FloatArray:
         """Return the figures of placements, ``(n, count)``; infinite where there is none.
 
-        With ``least`` no placement of the option that takes as long or longer has lower ones: what replicas and
-        boundaries add is left out.
+        With ``least`` no placement of the option that takes as long or longer has lower ones: what replicas, boundaries
+        and further recomputation add is left out, and ``joules`` are not needed.
 
         ``bounds`` ``(n, count)`` are those of :meth:`bounds` for the same architectures and option: what the placements
         add to them is added, so that no figure falls below its bound.
@@ -142,7 +160,7 @@ class Figures:
             assert self.static_w is not None
             assert optimizer_j is not None
             later_s = np.maximum(found[:, 0] - bounds[:, 0], 0.0)
-            more = 0.0 if least else self._beyond_one_j(placements, optimizer_j, space, workload) / batch
+            more = 0.0 if least else self._beyond_least_j(placements, optimizer_j, joules, space, workload) / batch
             with np.errstate(invalid="ignore"):
                 found[:, 1] = bounds[:, 1] + (self.static_w[indices] * self.accelerators * later_s + more)
         if self.count > 2:
@@ -150,21 +168,25 @@ class Figures:
         found[~np.isfinite(placements.step_s)] = np.inf
         return found
 
-    def _beyond_one_j(
-        self, placements: Placements, optimizer_j: FloatArray, space: OptionSpace, workload: Workload
+    def _beyond_least_j(
+        self,
+        placements: Placements,
+        optimizer_j: FloatArray,
+        joules: LayerJoules | None,
+        space: OptionSpace,
+        workload: Workload,
     ) -> FloatArray:
-        """Return the joules of further replicas' optimizer steps, gradient reduction and stage boundaries, ``(n,)``."""
+        """Return the joules of further optimizer steps, of exchanges and of further recomputation, ``(n,)``."""
         assert self.technology is not None
-        step, parameters = space.step, _parameters(space)
-        block = split_chain(step)[1]
+        assert joules is not None
+        table = space.table
         link = self.technology.need_energy().network_j_per_byte
-        ways = placements.table.ways
-        replicas = np.array([way.replicas for _, way in ways], dtype=np.float64)[placements.way]
-        stages = np.array([way.stages for _, way in ways], dtype=np.float64)[placements.way]
-        microbatches = workload.global_batch // space.option.microbatch
-        gradients = 2 * (replicas - 1) * (parameters * step.parameter_bytes.gradient)
-        boundaries = 2 * (stages - 1) * (microbatches * block.input_bytes * step.tensor_parallel)
-        more: FloatArray = (replicas - 1) * (optimizer_j * parameters) + link * (gradients + boundaries)
+        rows = np.maximum(placements.row, 0)
+        layers, again = placements.layers_by_policy(), table.replayed(joules.passes)
+        repeated = sum((of_layers(again[:, p], layers[:, p]) for p in range(again.shape[1])), start=np.zeros(len(rows)))
+        further = np.maximum(repeated - self._least_again_j(joules, space), 0.0)
+        copies = np.maximum(table.updates[rows] - _parameters(space), 0.0)
+        more: FloatArray = optimizer_j * copies + link * table.sent_bytes[rows] + _units(space, workload) * further
         return more
 
     def _usd(self, seconds: FloatArray, joules: FloatArray, indices: Indices | slice, option: Option) -> FloatArray:
@@ -176,7 +198,15 @@ class Figures:
         return usd
 
 
+def _units(space: OptionSpace, workload: Workload) -> float:
+    """Return how often a layer is passed in a step: microbatches, on each device that shares the layer."""
+    sharding = space.option.sharding
+    return float(sharding.stage_devices * (workload.global_batch // sharding.microbatch))
+
+
 def _parameters(space: OptionSpace) -> float:
-    """Return the parameters of one replica on all its devices."""
-    first, block, n_blocks, last = split_chain(space.step)
-    return space.step.tensor_parallel * (first.parameters + n_blocks * block.parameters + last.parameters)
+    """Return the parameters of one copy of the model on all its devices."""
+    sharding = space.option.sharding
+    dense, expert = parameters_of(space.table.step.layers)
+    spread = dense * sharding.tensor + expert * (sharding.expert * sharding.expert_tensor)
+    return float(of_layers(spread, space.table.counts))

@@ -11,14 +11,26 @@ import numpy as np
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
-from archplace.costmodel import Pricer, accelerator_cost_usd, energy_parts, peak_power_w, static_power_w
+from archplace.costmodel import (
+    Allowance,
+    Pricer,
+    accelerator_cost_usd,
+    energy_parts,
+    peak_power_w,
+    policy_of,
+    static_power_w,
+)
+from archplace.costmodel.network import NetworkPricer
 from archplace.search.choices import WorkloadResult
 from archplace.search.explain import rows_by_graph
 from archplace.search.objectives import geometric_mean
 from archplace.search.outcome import Evaluated
-from archplace.search.placement.training import split_chain
-from archplace.search.steptimes import LAYERS, OPTIMIZER_PARAMETERS, LayerGraphs, optimizer_operator
-from archplace.workloads import LayerSharding, Operator, Workload
+from archplace.search.steptimes import OPTIMIZER_PARAMETERS, optimizer_operator
+from archplace.search.strategy.families import groups_of
+from archplace.search.strategy.layers import Pass, operators_of
+from archplace.search.strategy.options import BestPlacement
+from archplace.search.strategy.table import table_of
+from archplace.workloads import Operator, Recompute, Workload
 
 ENERGY_PARTS = (
     "tensor arrays",
@@ -203,33 +215,38 @@ def step_energy_j(
     energies, static power or the workload's precision.
     """
     found = np.empty((len(results), len(ENERGY_PARTS)))
-    for (width, microbatch), rows in rows_by_graph(results).items():
-        step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
-        first, block, n_blocks, last = split_chain(step)
-        pricer = Pricer(architectures.take(rows), cluster)
-        joules = {
-            key: _dynamic_j(pricer, operators, technology) for key, operators in LayerGraphs.of(step).operators.items()
-        }
-        each = {name: joules[name, "forward"] + joules[name, "backward"] for name in LAYERS}
+    network = NetworkPricer(cluster)
+    for (sharding, groups), rows in rows_by_graph(results).items():
+        step = workload.step(sharding)
+        pricer = Pricer(architectures.take(rows), cluster, network=network).in_groups(groups_of(groups))
         some = [results[row] for row in rows.tolist()]
-        again = np.array([found.option.recompute for found in some], dtype=np.float64)
-        replicas = np.array([found.placement.degrees.replicas for found in some], dtype=np.float64)
-        stages = np.array([found.placement.degrees.stages for found in some], dtype=np.float64)
-        inner = each["block"] + again[:, None] * joules["block", "forward"]
-        microbatches = workload.global_batch // microbatch
-        parameters = width * (first.parameters + n_blocks * block.parameters + last.parameters)
         optimizer = optimizer_operator(workload.optimizer_work(OPTIMIZER_PARAMETERS))
-        update = _dynamic_j(pricer, [optimizer], technology) * (parameters / OPTIMIZER_PARAMETERS)
-        dynamic = width * microbatches * (each["first"] + n_blocks * inner + each["last"])
-        dynamic += replicas[:, None] * update
-        gradient_bytes = 2 * (replicas - 1) * (parameters * step.parameter_bytes.gradient)
-        boundary_bytes = 2 * (stages - 1) * (microbatches * block.input_bytes * width)
-        dynamic[:, _NETWORK] += technology.need_energy().network_j_per_byte * (gradient_bytes + boundary_bytes)
-        device_s = accelerators * np.array([found.placement.step_s for found in some])
+        update = _dynamic_j(pricer, [optimizer], technology) / OPTIMIZER_PARAMETERS
+        tables = [table_of(one.placement.strategy, step, workload, network, allowance=Allowance()) for one in some]
+        dynamic = update * np.array([table.updates[0] for table in tables])[:, None]
+        units = float(sharding.stage_devices * (workload.global_batch // sharding.microbatch))
+        for kind, (layer, count) in enumerate(step.layers):
+            dynamic += units * count * _dynamic_j(pricer, (*layer.forward, *layer.backward), technology)
+            for policy in (Recompute.SELECTIVE, Recompute.FULL):
+                which = Pass.FORWARD if policy is Recompute.FULL else Pass.SELECTIVE_REPLAY
+                again = np.array([_layers_under(one.placement, kind, policy, count) for one in some])
+                if policy_of(layer, policy) is policy and again.any():
+                    repeated = _dynamic_j(pricer, operators_of(layer, which), technology)
+                    dynamic += units * again[:, None] * repeated
+        sent = np.array([table.sent_bytes[0] for table in tables])
+        dynamic[:, _NETWORK] += technology.need_energy().network_j_per_byte * sent
+        device_s = accelerators * np.array([one.placement.step_s for one in some])
         static = static_power_w(pricer.architectures, technology) * device_s
         host = technology.need_power().host_w_per_accelerator * device_s
         found[rows] = np.column_stack((dynamic, static, host))
     return found
+
+
+def _layers_under(placement: BestPlacement, kind: int, policy: Recompute, count: int) -> float:
+    """Return how many layers of a kind a placement recomputes by a policy; copies for a second direction count once."""
+    held = [layers[kind] for layers in placement.cut.held]
+    under = sum(n for n, each in zip(held, placement.policies, strict=True) if each is policy)
+    return under * count / sum(held)
 
 
 def _dynamic_j(pricer: Pricer, operators: Sequence[Operator], technology: Technology) -> FloatArray:

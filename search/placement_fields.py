@@ -56,8 +56,8 @@ OneListOrMore = Annotated[
 """The same for values that are lists."""
 
 
-class PlacementFields(FileModel):
-    """What may stand along each axis; a key that is left out is None, and means the default of :class:`Axes`."""
+class StrategyFields(FileModel):
+    """What may stand along each axis; a key that is left out is None, and means a default that the reader has."""
 
     tensor_parallel: OneOrMore[Degree] | None = None
     sequence_parallel: OneOrMore[bool] | None = None
@@ -77,20 +77,12 @@ class PlacementFields(FileModel):
     overlap: OneListOrMore[OverlapName] | None = None
     tensor_overlap_pieces: OneOrMore[Degree] | None = None
     device_order: OneListOrMore[OrderedAxis] | None = None
-    hbm: Bytes | None = None
 
     @field_validator("*", mode="before")
     @classmethod
     def _given(cls, value: object) -> object:
         if value is None:
             raise ValueError("found no value; give one or a list of them, or remove the key")
-        return value
-
-    @field_validator("hbm")
-    @classmethod
-    def _plausible(cls, value: float | None) -> float | None:
-        if value is not None:
-            check_capacity(value)
         return value
 
     @field_validator("state_sharding")
@@ -142,6 +134,19 @@ class PlacementFields(FileModel):
             groups = (None,) if shared is SharedStates.NONE else self.shard_group or (None,)
             found += [StateSharding(states=shared, group=group) for group in groups]
         return tuple(found)
+
+
+class PlacementFields(StrategyFields):
+    """The placement of one accelerator, whose HBM may be given another capacity."""
+
+    hbm: Bytes | None = None
+
+    @field_validator("hbm")
+    @classmethod
+    def _plausible(cls, value: float | None) -> float | None:
+        if value is not None:
+            check_capacity(value)
+        return value
 
 
 def _shared(name: StatesName) -> SharedStates:

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from archplace.arch_configs.architectures import Architectures
+from archplace.costmodel.network import NetworkPricer
 from archplace.search.budgets import budgets_of, tightest
 from archplace.search.choices import WorkloadResult
 from archplace.search.explain import Explanation, explain, peak_flops_per_s
@@ -65,9 +66,10 @@ class PointGroup:
                 [point.results[w] for point in self.points],
                 workload,
                 self.architectures,
-                run.cluster,
+                NetworkPricer(run.cluster),
                 self.result.cache,
                 accelerators=run.choices.accelerators,
+                allowance=run.choices.allowance,
             )
             for w, workload in enumerate(run.workloads)
         ]
@@ -185,7 +187,7 @@ class PointView:
         run = self.result.run
         columns = []
         for workload, found, one in zip(run.workloads, self.point.results, self.metrics.workloads, strict=True):
-            row = _placement(workload, found)
+            row = placement_row(workload, found)
             peak = run.choices.accelerators * float(peak_flops_per_s(self.architectures, workload)[0])
             row["mfu"] = workload.flops_per_step / (found.placement.step_s * peak)
             if len(run.workloads) > 1:
@@ -245,22 +247,31 @@ def part_column(part: str) -> str:
     return re.sub(r"\W+", "_", part).lower() + "_s"
 
 
-def _placement(workload: Workload, found: WorkloadResult) -> Row:
-    option, placement, degrees = found.option, found.placement, found.placement.degrees
+def placement_row(workload: Workload, found: WorkloadResult) -> Row:
+    """Return a placement's columns."""
+    strategy, cut = found.placement.strategy, found.placement.cut
+    sharding = strategy.sharding
     return {
-        "step_s": placement.step_s,
+        "step_s": found.placement.step_s,
         "lower_step_s": found.lower_step_s,
-        "optimality_gap": max(1 - found.lower_step_s / placement.step_s, 0.0),
-        "tokens_per_s": workload.tokens_per_step / placement.step_s,
-        "tensor_parallel": option.tensor_parallel,
-        "data_parallel": degrees.replicas,
-        "pipeline_stages": degrees.stages,
-        "accelerators_used": option.tensor_parallel * degrees.replicas * degrees.stages,
-        "microbatch": option.microbatch,
-        "microbatches_per_replica": degrees.microbatches,
-        "recompute": option.recompute,
-        "hbm_bytes": option.hbm_bytes,
-        "blocks_per_stage": " ".join(str(blocks) for blocks in placement.blocks),
+        "optimality_gap": max(1 - found.lower_step_s / found.placement.step_s, 0.0),
+        "tokens_per_s": workload.tokens_per_step / found.placement.step_s,
+        "tensor_parallel": sharding.tensor,
+        "sequence_parallel": sharding.sequence,
+        "context_parallel": sharding.context,
+        "expert_parallel": sharding.expert,
+        "expert_tensor_parallel": sharding.expert_tensor,
+        "data_parallel": strategy.data,
+        "pipeline_stages": strategy.stages,
+        "virtual_stages": strategy.virtual,
+        "schedule": str(strategy.schedule),
+        "accelerators_used": strategy.devices,
+        "microbatch": sharding.microbatch,
+        "microbatches_per_replica": strategy.microbatches(workload),
+        "state_sharding": str(strategy.states.states),
+        "recompute": found.placement.recompute_words,
+        "hbm_bytes": found.option.hbm_bytes,
+        "layers_per_stage": " ".join(str(sum(layers)) for layers in cut.held),
         "proven_optimal": found.proven,
     }
 

@@ -17,6 +17,7 @@ from archplace.search.engine import Engine
 from archplace.search.evaluator import Evaluator, References
 from archplace.search.explore import SOLVER_LIMIT_S, Exploration, references
 from archplace.search.journal import StoreJournal
+from archplace.search.offered import Offered
 from archplace.search.outcome import Evaluated, Outcome, Progress
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
@@ -96,14 +97,14 @@ class RunSearch:
     def size(job: Run) -> dict[str, int]:
         """Return how large the search is, without searching."""
         choices, architectures = job.choices, job.space.enumerate()
-        capacities = len(choices.hbm_bytes) if choices.hbm_bytes else 1
-        options = len(choices.tensor_parallel) * len(choices.microbatch) * len(choices.recompute) * capacities
+        capacities = choices.hbm_bytes or tuple(sorted(set(architectures.hbm_bytes.tolist())))
+        options = [Offered.of(workload, job.cluster, choices, capacities).n_options for workload in job.workloads]
         return {
             "raw_combinations": job.space.n_raw,
             "architectures": len(architectures),
-            "placement_options": options,
+            "placement_options": max(options),
             "workloads": len(job.workloads),
-            "points": len(architectures) * options * len(job.workloads),
+            "points": len(architectures) * sum(options),
         }
 
     def describe(self) -> str:

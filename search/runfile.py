@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from archplace.arch_configs import (
     Accelerator,
@@ -22,10 +22,15 @@ from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.arch_configs.files import Document, FileModel, KeyPath, parse_document, read_document
 from archplace.arch_configs.technology import Technology
 from archplace.arch_configs.units import Bytes, Seconds, SquareMillimetres, Watts
+from archplace.costmodel import StateSharding
 from archplace.search.choices import Choices
 from archplace.search.objectives import Objective, Objectives
-from archplace.search.run_names import check_capacity, check_distinct, placed, resolve, unknown_names
-from archplace.workloads import Workload, load_workload
+from archplace.search.pipeline import PipelineSchedule
+from archplace.search.placement_fields import Degree, OneOrMore, StrategyFields
+from archplace.search.run_names import check_capacity, placed, resolve, unknown_names
+from archplace.search.strategy.axes import Axes
+from archplace.search.strategy.strategy import DEFAULT_ORDER
+from archplace.workloads import Recompute, Workload, load_workload
 
 T = TypeVar("T")
 
@@ -36,8 +41,6 @@ Effort = Literal["normal", "quick"]
 EFFORT_TOLERANCES: dict[Effort, tuple[float, ...]] = {"normal": (0.0,), "quick": (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)}
 """Relative gap that a run may leave between its front and the true one: the first for sure, the others if cheap."""
 
-Degree = Annotated[int, Field(ge=1, le=2**20)]
-
 _LOADERS: dict[str, Callable[[str], object]] = {
     "workload": load_workload,
     "space": load_space,
@@ -47,17 +50,27 @@ _LOADERS: dict[str, Callable[[str], object]] = {
 """What a key of the run file names."""
 
 
-class _Placement(FileModel):
-    tensor_parallel: tuple[Degree, ...] = Field(default=(1, 2, 4, 8), min_length=1)
-    microbatch: tuple[Degree, ...] = Field(default=(1, 2, 4, 8), min_length=1)
-    hbm: tuple[Bytes, ...] | None = Field(default=None, min_length=1)
-    recompute: tuple[bool, ...] = Field(default=(False, True), min_length=1)
+SEARCH_AXES = Axes(
+    sequence=(False,),
+    schedules=(PipelineSchedule.ONE_F_ONE_B,),
+    policies=(Recompute.NONE, Recompute.FULL),
+    states=(StateSharding(),),
+    orders=(DEFAULT_ORDER,),
+)
+"""What a search over architectures chooses from along the axes of which the run file says nothing."""
 
-    @field_validator("tensor_parallel", "microbatch", "hbm", "recompute")
-    @classmethod
-    def _distinct(cls, value: tuple[object, ...] | None) -> tuple[object, ...] | None:
-        check_distinct(value)
-        return value
+
+def _named(value: object) -> object:
+    """Take ``false`` and ``true`` for what they say of recomputation: none, and full."""
+    words = {False: Recompute.NONE.value, True: Recompute.FULL.value}
+    if isinstance(value, bool):
+        return words[value]
+    return [words[each] if isinstance(each, bool) else each for each in value] if isinstance(value, list) else value
+
+
+class _Placement(StrategyFields):
+    recompute: Annotated[OneOrMore[Recompute] | None, BeforeValidator(_named)] = None
+    hbm: OneOrMore[Bytes] | None = None
 
     @field_validator("hbm")
     @classmethod
@@ -223,10 +236,8 @@ def load_run(path: Path | str) -> Run:
         loaded = tuple(replace(workload, global_batch=run.global_batch) for workload in loaded)
     choices = Choices(
         accelerators=run.accelerators,
-        tensor_parallel=run.placement.tensor_parallel,
-        microbatch=run.placement.microbatch,
-        recompute=run.placement.recompute,
-        hbm_bytes=run.placement.hbm,
+        axes=run.placement.axes(SEARCH_AXES),
+        hbm_bytes=None if run.placement.hbm is None else tuple(int(capacity) for capacity in run.placement.hbm),
         max_area_mm2=run.budgets.area,
         max_power_w=run.budgets.power,
         max_step_s=run.budgets.step_time,

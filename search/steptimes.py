@@ -1,7 +1,7 @@
 """Seconds of a workload's layers on every architecture: bounds for all, exact schedules for those that need them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.technology import Technology
 from archplace.costmodel import OperatorPrices, Pricer, operator_energy_j
-from archplace.search.placement.training import ChainSeconds, split_chain
+from archplace.costmodel.network import Group
 from archplace.search.schedule import ScheduleCache, ScheduleGraph, ScheduleProblem, bracket_s, lower_bound_s
-from archplace.workloads import LayerSharding, TrainingStep, Workload
+from archplace.search.strategy.layer_seconds import LayerSeconds
+from archplace.search.strategy.layers import Pass, operators_of
+from archplace.workloads import Axis, TrainingStep
 from archplace.workloads.operators import Operator, Phase, Unit, VectorWork
 
 ROUNDING = 1e-12
@@ -20,8 +22,8 @@ ROUNDING = 1e-12
 Prices = Callable[[NDArray[np.int64]], tuple[Architectures, Pricer]]
 """What makes architectures and their pricer from indices."""
 
-LAYERS = ("first", "block", "last")
-"""The kinds of layer of a chain, in the order of :func:`split_chain`."""
+Key = tuple[Pass, int]
+"""A pass over the layer of one kind, by its place in the chain."""
 
 OPTIMIZER_PARAMETERS = 1 << 20
 """Size at which the optimizer step is priced; its seconds are proportional to the parameters beyond some thousands."""
@@ -29,80 +31,55 @@ OPTIMIZER_PARAMETERS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGraphs:
-    """The operator graphs of one step's layers, with what the scheduler needs of them."""
+    """The operator graphs of passes over one step's layers, with what the scheduler needs of them."""
 
     step: TrainingStep
-    operators: Mapping[tuple[str, str], tuple[Operator, ...]]
-    """By (kind of layer, ``forward`` or ``backward``)."""
-    graphs: Mapping[tuple[str, str], ScheduleGraph]
+    passes: tuple[Pass, ...]
+    operators: Mapping[Key, tuple[Operator, ...]]
+    """Of those that have any."""
+    graphs: Mapping[Key, ScheduleGraph]
 
     @classmethod
-    def of(cls, step: TrainingStep) -> "LayerGraphs":
+    def of(cls, step: TrainingStep, passes: Sequence[Pass]) -> "LayerGraphs":
         """Build the graphs of ``step``."""
-        first, block, _, last = split_chain(step)
         operators = {
-            (name, direction): getattr(layer, direction)
-            for name, layer in zip(LAYERS, (first, block, last), strict=True)
-            for direction in ("forward", "backward")
+            (which, kind): listed
+            for which in passes
+            for kind, (layer, _) in enumerate(step.layers)
+            if (listed := operators_of(layer, which))
         }
         graphs = {key: ScheduleGraph.of_operators(listed) for key, listed in operators.items()}
-        return cls(step=step, operators=operators, graphs=graphs)
+        return cls(step=step, passes=tuple(passes), operators=operators, graphs=graphs)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSeconds:
-    """Forward and backward seconds of the three kinds of layer, ``(n_archs,)`` each, without recomputation."""
-
-    seconds: Mapping[tuple[str, str], FloatArray]
-    optimizer_s_per_parameter: FloatArray
-
-    @classmethod
-    def join(cls, pieces: Sequence["LayerSeconds"]) -> "LayerSeconds":
-        """Return several tables of architectures as one."""
-        return cls(
-            seconds={key: np.concatenate([piece.seconds[key] for piece in pieces]) for key in pieces[0].seconds},
-            optimizer_s_per_parameter=np.concatenate([piece.optimizer_s_per_parameter for piece in pieces]),
-        )
-
-    def chain(self, *, recompute: bool) -> ChainSeconds[FloatArray]:
-        """Return the seconds per layer and microbatch; with ``recompute`` the blocks' forward pass counts twice."""
-        total = {name: self.seconds[name, "forward"] + self.seconds[name, "backward"] for name in LAYERS}
-        block = total["block"] + self.seconds["block", "forward"] if recompute else total["block"]
-        return ChainSeconds(
-            first_s=total["first"],
-            block_s=block,
-            last_s=total["last"],
-            optimizer_s_per_parameter=self.optimizer_s_per_parameter,
-        )
+    def seconds(self, found: Mapping[Key, FloatArray], optimizer_s_per_parameter: FloatArray) -> LayerSeconds:
+        """Return the seconds of all graphs, ``(n,)`` each, as one table; 0 where a pass has no operators."""
+        shape = (len(optimizer_s_per_parameter), len(self.step.layers))
+        passes = {which: np.zeros(shape) for which in self.passes}
+        for (which, kind), values in found.items():
+            passes[which][:, kind] = values
+        return LayerSeconds(passes=passes, optimizer_s_per_parameter=optimizer_s_per_parameter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerJoules:
-    """Dynamic joules of the three kinds of layer for one microbatch on one device, ``(n_archs,)`` each."""
+    """Dynamic joules of the passes over each kind of layer for one microbatch on one device, ``(n_archs, S)`` each."""
 
-    joules: Mapping[tuple[str, str], FloatArray]
+    passes: Mapping[Pass, FloatArray]
 
-    def step_j(self, step: TrainingStep, *, microbatches: int, recompute: bool) -> FloatArray:
-        """Return the dynamic joules of all microbatches of a step on all devices, ``(n_archs,)``.
-
-        Every microbatch passes every layer, on ``tensor_parallel`` devices each.
-        """
-        _, _, n_blocks, _ = split_chain(step)
-        each = {name: self.joules[name, "forward"] + self.joules[name, "backward"] for name in LAYERS}
-        inner = each["block"] + (self.joules["block", "forward"] if recompute else 0.0)
-        total: FloatArray = step.tensor_parallel * microbatches * (each["first"] + n_blocks * inner + each["last"])
-        return total
+    def take(self, rows: NDArray[np.intp]) -> "LayerJoules":
+        """Return some of the architectures."""
+        return LayerJoules(passes={which: values[rows] for which, values in self.passes.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bracketed:
     """The schedules of one architecture's layers: what they cannot undercut, what they reach, and what is open."""
 
-    lower: LayerSeconds
-    """Tables of one row."""
-    upper: LayerSeconds
-    problems: Mapping[tuple[str, str], ScheduleProblem]
-    """The schedules that the two do not settle, by kind of layer and direction."""
+    lower: Mapping[Key, float]
+    upper: Mapping[Key, float]
+    optimizer_s_per_parameter: float
+    problems: Mapping[Key, ScheduleProblem]
+    """The schedules that the two do not settle."""
 
 
 def optimizer_operator(work: VectorWork) -> Operator:
@@ -111,10 +88,13 @@ def optimizer_operator(work: VectorWork) -> Operator:
 
 
 class StepTimes:
-    """The layers of one workload at one tensor-parallel width and microbatch, on any architectures."""
+    """The passes over the layers of one workload, shared and laid out in one way, on any architectures."""
 
-    def __init__(self, step: TrainingStep, optimizer: VectorWork) -> None:
-        self.layers = LayerGraphs.of(step)
+    def __init__(
+        self, step: TrainingStep, passes: Sequence[Pass], groups: Mapping[Axis, Group], optimizer: VectorWork
+    ) -> None:
+        self.layers = LayerGraphs.of(step, passes)
+        self.groups = dict(groups)
         self._known: dict[int, Bracketed] = {}
         self._optimizer = optimizer_operator(optimizer)
 
@@ -124,6 +104,7 @@ class StepTimes:
         *Work*: no kind of unit finishes its operators before all its units are busy. *Path*: no chain of operators ends
         before each has run in its faster mode. ``pricer`` prices ``architectures``.
         """
+        pricer = pricer.in_groups(self.groups)
         seconds = {}
         for key, operators in self.layers.operators.items():
             prices = pricer.price(operators)
@@ -140,9 +121,9 @@ class StepTimes:
                     each = np.minimum(prices.all_s[:, at], prices.one_s[:, at] / count[:, None])
                     np.maximum(least, _row_sums(each), out=least)
             seconds[key] = least * (1 - ROUNDING)
-        return LayerSeconds(seconds=seconds, optimizer_s_per_parameter=self._optimizer_s(pricer))
+        return self.layers.seconds(seconds, self._optimizer_s(pricer))
 
-    def _path_s(self, key: tuple[str, str], prices: OperatorPrices) -> FloatArray:
+    def _path_s(self, key: Key, prices: OperatorPrices) -> FloatArray:
         """Return the seconds of the longest path, each operator in its faster mode, ``(n_archs,)``."""
         graph = self.layers.graphs[key]
         fastest = np.minimum(prices.one_s, prices.all_s).T.copy()
@@ -159,22 +140,29 @@ class StepTimes:
 
     def bounds(self, architectures: Architectures, pricer: Pricer) -> LayerSeconds:
         """Return lower bounds for every architecture, which ``pricer`` prices."""
+        pricer = pricer.in_groups(self.groups)
         seconds = {}
         for key, graph in self.layers.graphs.items():
             prices = pricer.price(self.layers.operators[key])
             seconds[key] = lower_bound_s(
                 graph, prices.one_s, prices.all_s, architectures.tensor_count, architectures.vector_count
             )
-        return LayerSeconds(seconds=seconds, optimizer_s_per_parameter=self._optimizer_s(pricer))
+        return self.layers.seconds(seconds, self._optimizer_s(pricer))
 
     def joules(self, pricer: Pricer, technology: Technology) -> LayerJoules:
-        """Return the dynamic energy of each kind of layer on every architecture."""
-        return LayerJoules(
-            joules={
-                key: _row_sums(operator_energy_j(pricer, operators, technology))
-                for key, operators in self.layers.operators.items()
-            }
-        )
+        """Return the dynamic energy of the passes over each kind of layer on every architecture.
+
+        Gradients of inputs and of weights apart take what they take together.
+        """
+        pricer = pricer.in_groups(self.groups)
+        shape = (len(pricer.architectures), len(self.layers.step.layers))
+        passes = {}
+        for which in (Pass.FORWARD, Pass.BACKWARD, Pass.SELECTIVE_REPLAY):
+            passes[which] = np.zeros(shape)
+            for kind, (layer, _) in enumerate(self.layers.step.layers):
+                if operators := operators_of(layer, which):
+                    passes[which][:, kind] = _row_sums(operator_energy_j(pricer, operators, technology))
+        return LayerJoules(passes=passes)
 
     def brackets(self, indices: NDArray[np.int64], price: Prices) -> tuple[LayerSeconds, LayerSeconds]:
         """Return seconds that no schedule undercuts and seconds that list schedules reach, for ``indices``.
@@ -185,12 +173,18 @@ class StepTimes:
         if len(new):
             self._bracket(new, *price(new))
         known = [self._known[i] for i in indices.tolist()]
-        return LayerSeconds.join([one.lower for one in known]), LayerSeconds.join([one.upper for one in known])
+        return self._table([one.lower for one in known], known), self._table([one.upper for one in known], known)
+
+    def _table(self, seconds: Sequence[Mapping[Key, float]], known: Sequence[Bracketed]) -> LayerSeconds:
+        """Return single architectures' seconds as one table."""
+        found = {key: np.array([each[key] for each in seconds]) for key in self.layers.graphs}
+        return self.layers.seconds(found, np.array([one.optimizer_s_per_parameter for one in known]))
 
     def _bracket(self, indices: NDArray[np.int64], archs: Architectures, pricer: Pricer) -> None:
         """Bracket the schedules of new architectures and remember them."""
+        pricer = pricer.in_groups(self.groups)
         lower, upper = {}, {}
-        problems: list[dict[tuple[str, str], ScheduleProblem]] = [{} for _ in indices]
+        problems: list[dict[Key, ScheduleProblem]] = [{} for _ in indices]
         for key, graph in self.layers.graphs.items():
             prices = pricer.price(self.layers.operators[key])
             found = bracket_s(graph, prices.one_s, prices.all_s, archs.tensor_count, archs.vector_count)
@@ -205,16 +199,14 @@ class StepTimes:
                 )
         optimizer = self._optimizer_s(pricer)
         for row, index in enumerate(indices.tolist()):
-            at = slice(row, row + 1)
-            low, high = (
-                LayerSeconds(
-                    seconds={key: value[at] for key, value in side.items()}, optimizer_s_per_parameter=optimizer[at]
-                )
-                for side in (lower, upper)
+            self._known[index] = Bracketed(
+                lower={key: float(values[row]) for key, values in lower.items()},
+                upper={key: float(values[row]) for key, values in upper.items()},
+                optimizer_s_per_parameter=float(optimizer[row]),
+                problems=problems[row],
             )
-            self._known[index] = Bracketed(lower=low, upper=high, problems=problems[row])
 
-    def open_problems(self, index: int) -> Mapping[tuple[str, str], ScheduleProblem]:
+    def open_problems(self, index: int) -> Mapping[Key, ScheduleProblem]:
         """Return the schedules of one architecture whose brackets, which must be known, are open."""
         return self._known[index].problems
 
@@ -224,12 +216,12 @@ class StepTimes:
         The brackets must be known.
         """
         known = self._known[index]
-        best, least = dict(known.upper.seconds), dict(known.lower.seconds)
+        best, least = dict(known.upper), dict(known.lower)
         for key, problem in known.problems.items():
             schedule = cache.solve(problem)
-            best[key] = np.minimum(best[key], schedule.makespan_s)
-            least[key] = np.minimum(np.maximum(least[key], schedule.lower_bound_s), best[key])
-        return replace(known.lower, seconds=least), replace(known.upper, seconds=best)
+            best[key] = min(best[key], schedule.makespan_s)
+            least[key] = min(max(least[key], schedule.lower_bound_s), best[key])
+        return self._table([least], [known]), self._table([best], [known])
 
     def forget(self) -> None:
         """Drop what is known of single architectures."""
@@ -248,25 +240,3 @@ def _row_sums(values: FloatArray) -> FloatArray:
     for column in values.T:
         total += column
     return total
-
-
-def refusals(workload: Workload, widths: Sequence[int], microbatches: Sequence[int]) -> dict[tuple[int, int], str]:
-    """Return the reason why each (tensor-parallel width, microbatch) is impossible; possible ones are absent.
-
-    The search of accelerators lays out chains of an embedding, blocks of one kind, and a head.
-    """
-    kinds = workload.model.blocks
-    if len(kinds) > 1:
-        names = ", ".join(f"{block.count} × {block.name}" for block in kinds)
-        several = (
-            f"{workload.model.name} has {len(kinds)} kinds of blocks ({names}); the search of accelerators places "
-            "models of one kind"
-        )
-        return {(width, microbatch): several for width in widths for microbatch in microbatches}
-    found = {}
-    for width in widths:
-        for microbatch in microbatches:
-            reason = workload.refusal(LayerSharding(tensor=width, microbatch=microbatch))
-            if reason is not None:
-                found[width, microbatch] = reason
-    return found

@@ -150,20 +150,14 @@ def short_row(point: PointView) -> Row:
         mfu = point.placement()["mfu"]
         short |= {
             "HBM_GB": round(found.option.hbm_bytes / 1e9, 1),
-            "t": found.option.tensor_parallel,
-            "d": found.placement.degrees.replicas,
-            "p": found.placement.degrees.stages,
-            "microbatch": found.option.microbatch,
-            "recompute": found.option.recompute,
+            "placement": str(found.placement.strategy),
+            "recompute": found.placement.recompute_words,
             "MFU": f"{mfu:.1%}",
         }
     return {**short, "proven": point.proven}
 
 
 def placement_text(found: WorkloadResult) -> str:
-    """Return a placement in a few letters: tensor, data, pipeline parallel degrees, microbatch, recomputation, HBM."""
-    option, degrees = found.option, found.placement.degrees
-    return (
-        f"t={option.tensor_parallel} d={degrees.replicas} p={degrees.stages} microbatch {option.microbatch}"
-        f"{' recompute' if option.recompute else ''} HBM {option.hbm_bytes / 1e9:.4g} GB"
-    )
+    """Return a placement in the field's short form, with recomputation and HBM capacity."""
+    placement = found.placement
+    return f"{placement.strategy} recompute {placement.recompute_words} HBM {found.option.hbm_bytes / 1e9:.4g} GB"

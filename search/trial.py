@@ -7,16 +7,16 @@ from numpy.typing import NDArray
 
 from archplace.arch_configs.architectures import FloatArray
 from archplace.search.choices import INFEASIBLE, KEPT, LOST, PRUNED, Kept, Tried, WorkloadResult
-from archplace.search.placement.best import Placements
-from archplace.search.placement.training import ChainSeconds
-from archplace.search.steptimes import LayerSeconds
+from archplace.search.strategy.families import GraphKey
+from archplace.search.strategy.layer_seconds import LayerSeconds
+from archplace.search.strategy.options import Placements
 
 if TYPE_CHECKING:
     from archplace.search.workload_search import WorkloadSearch
 
 BoolArray = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-Key = tuple[int, int]
+Key = GraphKey
 
 
 class Trial:
@@ -76,7 +76,7 @@ class Trial:
             at = columns[rows]
             # What is not faster than the fastest need not be known, where nothing else counts.
             limit_s = self._fastest_s[at] * batch if self._fastest_only else np.full(len(rows), np.inf)
-            high, low = (seconds.chain(recompute=space.option.recompute).take(rows) for seconds in (upper, lower))
+            high, low = (seconds.take(rows) for seconds in (upper, lower))
             best = space.best_of(high, limit_s)
             self._placed[i, at] = True
             self._reached[i, at] = self._figures(i, at, best)
@@ -84,7 +84,7 @@ class Trial:
             self._fastest_s[at] = np.minimum(self._fastest_s[at], good)
             for row, column in enumerate(at.tolist()):
                 self._found[i, column] = best, row
-            fastest = best if _same(high, low) else space.best_of(low, limit_s)
+            fastest = best if high.equals(low) else space.best_of(low, limit_s)
             settled = (fastest.step_s == best.step_s)[:, None]
             hopeful = np.where(settled, self._reached[i, at], self._figures(i, at, fastest, least=True))
             # The order in which a bound adds may differ from that of a sum by a rounding.
@@ -95,12 +95,14 @@ class Trial:
     ) -> FloatArray:
         search = self._search
         indices = self._indices[columns]
+        space = search.spaces[option]
         return search.figures.of(
             self._bounds[option, columns],
             placements,
             search.optimizer_j(indices),
+            None if least else search.joules(space.option.graph_key, indices),
             indices,
-            search.spaces[option],
+            space,
             search.workload,
             least=least,
         )
@@ -173,11 +175,3 @@ class Trial:
             reached=self._reached[option, column],
             best_case=best_case,
         )
-
-
-def _same(one: ChainSeconds[FloatArray], other: ChainSeconds[FloatArray]) -> bool:
-    return (
-        np.array_equal(one.first_s, other.first_s)
-        and np.array_equal(one.block_s, other.block_s)
-        and np.array_equal(one.last_s, other.last_s)
-    )

@@ -1,7 +1,8 @@
 """One workload on many architectures: bounds of every placement option, and the best placement of chosen ones.
 
-A placement option fixes tensor-parallel width, microbatch, recomputation and HBM capacity; of each option the fastest
-placement counts (stages, replicas, cut of the layers). Which options matter on an architecture depends on what is
+A placement option fixes how a layer is shared and where its groups lie, the microbatch, and the HBM capacity; of each
+option the fastest placement counts (stages, replicas, schedule, shared states, cut of the layers and recomputation of
+each stage). Which options matter on an architecture depends on what is
 compared: with seconds alone the fastest one does; where energy or cost are objectives too, all those that no other one
 beats in every figure.
 """
@@ -15,21 +16,24 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import Pricer
+from archplace.costmodel.network import NetworkPricer
 from archplace.search.choices import Choices, Tried
 from archplace.search.figures import Figures
 from archplace.search.least import Least, LeastMemory
-from archplace.search.options import Option, OptionSpace
 from archplace.search.outcome import Bound
-from archplace.search.placement.pipelines import Pipeline
-from archplace.search.placement.training import ChainSeconds
 from archplace.search.schedule import ScheduleCache, ScheduleProblem
-from archplace.search.steptimes import OPTIMIZER_PARAMETERS, LayerSeconds, StepTimes, refusals
+from archplace.search.steptimes import OPTIMIZER_PARAMETERS, LayerJoules, StepTimes
+from archplace.search.strategy.families import Families, GraphKey, choices_of, groups_of
+from archplace.search.strategy.layer_seconds import LayerSeconds
+from archplace.search.strategy.layers import needed_passes
+from archplace.search.strategy.options import Option, OptionSpace
+from archplace.search.strategy.table import StrategyTable
 from archplace.search.trial import Trial
-from archplace.workloads import LayerSharding, Workload
+from archplace.workloads import LayerSharding, TrainingStep, Workload
 
 BoolArray = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-Key = tuple[int, int]
+Key = GraphKey
 
 
 class WorkloadSearch:
@@ -63,36 +67,37 @@ class WorkloadSearch:
         self._open_keys: dict[int, frozenset[Key]] = {}
         self.spaces: list[OptionSpace] = []
         self.reasons: dict[str, str] = {}
-        refused = refusals(workload, choices.tensor_parallel, choices.microbatch)
+        self._network = NetworkPricer(cluster)
         capacities = choices.hbm_bytes or tuple(sorted(set(architectures.hbm_bytes.tolist())))
         self._own_hbm = choices.hbm_bytes is None
-        for width in choices.tensor_parallel:
-            for microbatch in choices.microbatch:
-                if (width, microbatch) in refused:
-                    self.reasons[f"t={width} b={microbatch}"] = refused[width, microbatch]
-                    continue
-                step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
-                self._times[width, microbatch] = StepTimes(step, workload.optimizer_work(OPTIMIZER_PARAMETERS))
-                for recompute in choices.recompute:
-                    for capacity in capacities:
-                        option = Option(
-                            tensor_parallel=width, microbatch=microbatch, recompute=recompute, hbm_bytes=capacity
-                        )
-                        space = OptionSpace.of(
-                            option,
-                            step,
-                            cluster,
-                            accelerators=choices.accelerators,
-                            global_batch=workload.global_batch,
-                        )
-                        if space.reason is None:
-                            self.spaces.append(space)
-                        else:
-                            self.reasons[str(option)] = space.reason
-        # Of equally good options the one that asks for less is preferred: less HBM, no recomputation, narrower.
-        self.spaces.sort(
-            key=lambda s: (s.option.hbm_bytes, s.option.recompute, s.option.tensor_parallel, s.option.microbatch)
-        )
+        families = Families(workload, cluster, choices.axes, self._network)
+        strategies, _ = choices_of(choices.axes, cluster)
+        passes = needed_passes(strategies.schedules, strategies.policies)
+        optimizer = workload.optimizer_work(OPTIMIZER_PARAMETERS)
+        self.reasons.update(families.impossible)
+        self.n_options = (len(families.impossible) + len(tuple(families))) * (1 if self._own_hbm else len(capacities))
+        steps: dict[LayerSharding, TrainingStep] = {}
+        for family in families:
+            step = steps.setdefault(family.sharding, workload.step(family.sharding))
+            table = StrategyTable(
+                step,
+                family.entries,
+                strategies,
+                self._network,
+                allowance=choices.allowance,
+                host_bytes_per_s=None if cluster.host is None else cluster.host.bandwidth_bytes_per_s,
+            )
+            spaces = [OptionSpace.of(Option.of(family, int(capacity)), table) for capacity in capacities]
+            for space in spaces:
+                if space.reason is None:
+                    self.spaces.append(space)
+                else:
+                    self.reasons[str(space.option)] = space.reason
+            if any(space.reason is None for space in spaces):
+                key = spaces[0].option.graph_key
+                self._times[key] = StepTimes(step, passes, groups_of(family.groups), optimizer)
+        # Of equally good options the one that asks for less is preferred: less HBM, smaller microbatches, narrower.
+        self.spaces.sort(key=lambda space: space.option)
         self.groups = self._group_by_hbm() if same_hbm else [np.arange(len(self.spaces))]
         self._alike = self._group_alike()
         self._of_key: dict[Key, list[int]] = {}
@@ -124,14 +129,10 @@ class WorkloadSearch:
         return [np.flatnonzero(capacity == value) for value in np.unique(capacity)]
 
     def _group_alike(self) -> list[list[int]]:
-        """Return the options that differ in nothing but HBM capacities that allow the same pipelines."""
-        # Tables are shared where memory allows the same, so that few have to be compared by what is in them.
-        tables = {id(space.table): space.table for space in self.spaces}
-        first: dict[tuple[Pipeline, ...], int] = {}
-        number = {key: first.setdefault(table.pipelines, key) for key, table in tables.items()}
+        """Return the options that differ in nothing but HBM capacities that allow the same and force to the same."""
         alike: dict[tuple[object, ...], list[int]] = {}
         for i, space in enumerate(self.spaces):
-            key = (space.option.graph_key, space.option.recompute, number[id(space.table)])
+            key = (space.option.graph_key, space.rows.tobytes(), space.recomputed.tobytes())
             alike.setdefault(key, []).append(i)
         return list(alike.values())
 
@@ -151,7 +152,7 @@ class WorkloadSearch:
     def first_bounds(self, indices: Indices | slice, archs: Architectures, pricer: Pricer) -> FloatArray:
         """Return lower bounds of the figures by work alone, ``(n_options, n, n_figures)``; infinite if infeasible."""
         seconds = {key: self._times[key].work_bounds(archs, pricer) for key in self._used}
-        return self._bounds(indices, pricer, seconds, OptionSpace.balanced_bound_s)
+        return self._bounds(indices, pricer, seconds)
 
     def bounds(self, indices: Indices | slice, archs: Architectures, pricer: Pricer) -> FloatArray:
         """Return lower bounds of the figures, ``(n_options, n, n_figures)``; infinite where infeasible.
@@ -159,7 +160,7 @@ class WorkloadSearch:
         ``archs`` and ``pricer`` are those of ``indices``.
         """
         seconds = {key: self._times[key].bounds(archs, pricer) for key in self._used}
-        return self._bounds(indices, pricer, seconds, OptionSpace.bound_s)
+        return self._bounds(indices, pricer, seconds)
 
     def least(self, kind: Bound, indices: Indices, best: Architectures | None, pricer: Callable[[], Pricer]) -> Least:
         """Return the least figures of all options at ``indices`` by one of the cheaper bounds.
@@ -182,28 +183,23 @@ class WorkloadSearch:
         figures = (search.first_bounds if kind.by_work else search.bounds)(indices, archs, pricer)
         return Least.of(figures, self.within(figures))
 
-    def _bounds(
-        self,
-        indices: Indices | slice,
-        pricer: Pricer,
-        seconds: dict[Key, LayerSeconds],
-        bound: Callable[[OptionSpace, ChainSeconds[FloatArray]], FloatArray],
-    ) -> FloatArray:
+    def _bounds(self, indices: Indices | slice, pricer: Pricer, seconds: dict[Key, LayerSeconds]) -> FloatArray:
         available = self.available(indices)
         found = np.full((*available.shape, self.figures.count), np.inf)
         at = np.arange(len(self._archs))[indices]
-        joules: dict[tuple[Key, bool], FloatArray] = {}
+        joules: dict[Key, LayerJoules] = {}
         for alike in self._alike:
             space = self.spaces[alike[0]]
-            option, graph = space.option, space.option.graph_key
+            graph = space.option.graph_key
             rows = np.flatnonzero(available[alike].any(axis=0))
             if len(rows) == 0:
                 continue
-            key = (graph, option.recompute)
-            if self.figures.count > 1 and key not in joules:
-                joules[key] = self.figures.dynamic_j(self._times[graph], pricer, self.workload, option)
-            dynamic_j = joules[key][rows] if key in joules else None
-            step_s = bound(space, seconds[graph].chain(recompute=option.recompute).take(rows))
+            dynamic_j = None
+            if self.figures.count > 1:
+                if graph not in joules:
+                    joules[graph] = self.figures.joules(self._times[graph], pricer)
+                dynamic_j = self.figures.least_dynamic_j(joules[graph].take(rows), space, self.workload)
+            step_s = space.bound_s(seconds[graph].take(rows))
             for i in alike:
                 own = available[i, rows]
                 found[i, rows] = self.figures.bounds(
@@ -215,6 +211,12 @@ class WorkloadSearch:
                     self.workload.global_batch,
                 )
         return found
+
+    def joules(self, key: Key, indices: Indices) -> LayerJoules | None:
+        """Return the dynamic joules of layers on some architectures; None where joules are not computed."""
+        if self.figures.count == 1:
+            return None
+        return self.figures.joules(self._times[key], self._price(indices)[1])
 
     def optimizer_j(self, indices: Indices | slice) -> FloatArray | None:
         """Return the joules of one parameter's optimizer step, ``(n,)``; None where joules are not computed."""
@@ -282,11 +284,11 @@ class WorkloadSearch:
             self.evaluate(indices[new], bounds[:, new])
 
     def _price_of(self, indices: Indices, best: Architectures | None) -> Pricer:
-        return Pricer((self._archs if best is None else best).take(indices), self._cluster)
+        return Pricer((self._archs if best is None else best).take(indices), self._cluster, network=self._network)
 
     def _price(self, indices: Indices) -> tuple[Architectures, Pricer]:
         archs = self._archs.take(indices)
-        return archs, Pricer(archs, self._cluster)
+        return archs, Pricer(archs, self._cluster, network=self._network)
 
     def forget(self) -> None:
         """Drop what is known of single architectures, which is computed again when needed."""

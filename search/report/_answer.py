@@ -132,10 +132,8 @@ def _prices(point: PointView) -> list[tuple[str, str]]:
 
 def _placement(point: PointView, workload: int) -> str:
     found = point.point.results[workload]
-    degrees = found.placement.degrees
     return (
-        f"tensor {found.option.tensor_parallel} × data {degrees.replicas} × pipeline {degrees.stages}, microbatch "
-        f"{found.option.microbatch}, {'recompute' if found.option.recompute else 'no recompute'}, "
+        f"{found.placement.strategy}, recompute {found.placement.recompute_words}, "
         f"{gigabytes(found.option.hbm_bytes)} HBM, step {seconds(found.placement.step_s)}"
     )
 

@@ -60,20 +60,19 @@ def _panel(identifier: str, name: str, found: WorkloadResult, why: Explanation, 
 
 def balance(found: WorkloadResult, why: Explanation, accelerators: int) -> str:
     """Return devices and load imbalance in words."""
-    degrees, width = found.placement.degrees, found.option.tensor_parallel
-    used = width * degrees.replicas * degrees.stages
+    strategy = found.placement.strategy
     text = (
-        f"{used:,} of {count(accelerators, 'accelerator')} work: {count(degrees.stages, 'pipeline stage')} of "
-        f"tensor-parallel width {width}, {count(degrees.replicas, 'replica')}, "
-        f"{count(degrees.microbatches, 'microbatch', 'microbatches')} of {count(found.option.microbatch, 'sequence')} "
-        "per replica and step. "
+        f"{strategy.devices:,} of {count(accelerators, 'accelerator')} work: "
+        f"{count(strategy.stages, 'pipeline stage')} of {count(strategy.sharding.stage_devices, 'device')} "
+        f"({strategy}), {count(strategy.data, 'replica')}, microbatches of "
+        f"{count(strategy.sharding.microbatch, 'sequence')}; recomputation: {found.placement.recompute_words}. "
     )
     loads = [stage.load_s for stage in why.stages]
     if len(loads) == 1:
         return text + "With one stage there is no load to balance."
     slowest = max(range(len(loads)), key=lambda i: loads[i])
     mean = sum(loads) / len(loads)
-    bubble = (degrees.stages - 1) / degrees.slots
+    bubble = why.parts_s["pipeline bubble"] / sum(why.parts_s.values())
     return text + (
         f"The slowest stage is number {slowest + 1} with {seconds(loads[slowest])} per microbatch; on average a stage "
         f"is loaded {percent(mean / loads[slowest])} of that, so that imbalance leaves "
@@ -85,7 +84,7 @@ def balance(found: WorkloadResult, why: Explanation, accelerators: int) -> str:
 def _stages(name: str, found: WorkloadResult, why: Explanation) -> Html:
     slowest = max(stage.load_s for stage in why.stages)
     capacity = found.option.hbm_bytes
-    devices = found.option.tensor_parallel * found.placement.degrees.replicas
+    devices = found.placement.strategy.devices // found.placement.strategy.stages
     rows = []
     for position, stage in enumerate(why.stages, start=1):
         memory = stage.memory

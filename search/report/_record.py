@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from archplace import __version__
 from archplace.search.outcome import BOUND_NAMES, Bound
+from archplace.search.report._axes import axes_words
 from archplace.search.report._card import card, empty, facts
 from archplace.search.report._format import cell, heading
 from archplace.search.report._html import Html, element, table
@@ -54,7 +55,6 @@ def header(contents: Contents) -> list[Html]:
         f"{axis.name} ({'more' if axis.maximise else 'less'} is better)"
         for axis in axes(run.objectives, several=len(workloads) > 1)
     ]
-    recompute = {(False, True): "on and off", (False,): "off", (True,): "on"}[tuple(sorted(choices.recompute))]
     return [
         element("h1", f"{names} on {choices.accelerators:,} accelerators of the space {run.space_name}"),
         element(
@@ -77,10 +77,8 @@ def header(contents: Contents) -> list[Html]:
                 ("Workloads" if len(workloads) > 1 else "Workload", "; ".join(workloads)),
                 ("Design space", f"{run.space_name} ({count(contents.counts.raw, 'raw combination')})"),
                 ("Cluster", f"{run.cluster.name}, {count(run.cluster.size, 'device')}"),
-                ("Tensor-parallel widths", ", ".join(map(str, choices.tensor_parallel))),
-                ("Microbatches", ", ".join(map(str, choices.microbatch))),
+                *axes_words(choices.axes),
                 ("HBM capacities", hbm),
-                ("Recomputation", recompute),
                 ("Budgets", "; ".join(budgets) or "none"),
                 ("Objectives", "; ".join(objectives)),
                 ("Effort", f"{run.effort}: {contents.certainty}"),

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from archplace import __version__
 from archplace.search.budgets import Budget, budgets_of
 from archplace.search.points import PointView, Row, baseline_view, point_views
+from archplace.search.report._axes import axes_row
 from archplace.search.report.design import difference_row
 from archplace.search.report.health import Finding, health
 from archplace.search.report.picks import Pick, picks
@@ -126,9 +127,7 @@ def document(contents: Contents) -> dict[str, object]:
             "space": run.space_name,
             "cluster": run.cluster.name,
             "accelerators": choices.accelerators,
-            "tensor_parallel": list(choices.tensor_parallel),
-            "microbatch": list(choices.microbatch),
-            "recompute": list(choices.recompute),
+            "axes": axes_row(choices.axes),
             "hbm_bytes": None if choices.hbm_bytes is None else list(choices.hbm_bytes),
             "objectives": [str(name) for name in run.objectives.names],
             "effort": run.effort,

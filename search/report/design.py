@@ -3,7 +3,7 @@
 from archplace.search.choices import WorkloadResult
 from archplace.search.explain import Explanation
 from archplace.search.metrics import ENERGY_PARTS, WorkloadMetrics
-from archplace.search.points import PointView, Row
+from archplace.search.points import PointView, Row, placement_row
 from archplace.search.report.picks import difference
 from archplace.workloads import Workload
 
@@ -42,7 +42,7 @@ def difference_row(point: PointView, baseline: PointView | None) -> Row | None:
 
 
 def _workload(workload: Workload, found: WorkloadResult, why: Explanation, figures: WorkloadMetrics) -> Row:
-    option, placement, degrees = found.option, found.placement, found.placement.degrees
+    placement, strategy = found.placement, found.placement.strategy
     more: Row = {}
     if figures.relative_throughput is not None:
         more["relative_throughput"] = figures.relative_throughput
@@ -61,14 +61,12 @@ def _workload(workload: Workload, found: WorkloadResult, why: Explanation, figur
         "bottleneck": why.bottleneck,
         "proven_optimal": found.proven,
         "placement": {
-            "tensor_parallel": option.tensor_parallel,
-            "data_parallel": degrees.replicas,
-            "pipeline_stages": degrees.stages,
-            "accelerators_used": option.tensor_parallel * degrees.replicas * degrees.stages,
-            "microbatch": option.microbatch,
-            "microbatches_per_replica": degrees.microbatches,
-            "recompute": option.recompute,
-            "hbm_bytes": option.hbm_bytes,
+            "strategy": str(strategy),
+            **{
+                key: value
+                for key, value in placement_row(workload, found).items()
+                if key not in ("step_s", "lower_step_s", "optimality_gap", "tokens_per_s", "proven_optimal")
+            },
         },
         "parts_s": dict(why.parts_s),
         **more,
@@ -76,7 +74,7 @@ def _workload(workload: Workload, found: WorkloadResult, why: Explanation, figur
             {
                 "stage": number,
                 "layers": stage.layers,
-                "devices": option.tensor_parallel * degrees.replicas,
+                "devices": strategy.devices // strategy.stages,
                 "load_s": stage.load_s,
                 "weights_bytes": stage.memory.weights_bytes,
                 "gradients_bytes": stage.memory.gradients_bytes,

@@ -96,10 +96,8 @@ def describe(point: PointView) -> str:
         f"{number(int(point.architectures.global_buffer_bytes[0]) / 2**20)} MiB buffer"
     )
     for found in point.point.results:
-        degrees = found.placement.degrees
         text += (
-            f"; t={found.option.tensor_parallel} d={degrees.replicas} p={degrees.stages} "
-            f"microbatch {found.option.microbatch}{' recompute' if found.option.recompute else ''} "
+            f"; {found.placement.strategy} recompute {found.placement.recompute_words} "
             f"HBM {number(found.option.hbm_bytes / 1e9)} GB"
         )
     return text

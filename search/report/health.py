@@ -3,17 +3,21 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 
 from archplace.search.budgets import budgets_of
 from archplace.search.choices import WorkloadResult
+from archplace.search.offered import Offered
 from archplace.search.points import PointView, architecture_row
 from archplace.search.report._format import cell, heading
 from archplace.search.report.summary import Counts, ReasonGroup
 from archplace.search.run import RunResult
 from archplace.search.tables import gap_text
 from archplace.search.wording import count, gigabytes, number, percent
+
+Value = TypeVar("Value")
 
 PINNED_SHARE = 0.8
 """Share of the front at one end of a parameter's range from which on the range is called too narrow."""
@@ -77,13 +81,12 @@ def _unfinished(counts: Counts) -> Finding:
 def _options(result: RunResult) -> int:
     """Return how many placement options the run offers, counted as its reasons are.
 
-    A width and microbatch that the model refuses is one reason for all its HBM capacities and recomputation choices.
+    A way to share layers that the model refuses is one reason for all HBM capacities.
     """
-    choices = result.run.choices
-    each = len(choices.recompute) * len(choices.hbm_bytes or set(result.architectures.hbm_bytes.tolist()))
-    refused = sum("HBM" not in option for option in result.outcome.option_reasons)
-    pairs = len(choices.tensor_parallel) * len(choices.microbatch) * len(result.run.workloads)
-    return (pairs - refused) * each + refused
+    run = result.run
+    capacities = run.choices.hbm_bytes or tuple(sorted(set(result.architectures.hbm_bytes.tolist())))
+    offered = [Offered.of(workload, run.cluster, run.choices, capacities) for workload in run.workloads]
+    return sum(len(each.options) + len(each.impossible) for each in offered)
 
 
 def _rejections(what: str, rejected: int, total: int, groups: Sequence[ReasonGroup]) -> list[Finding]:
@@ -214,22 +217,30 @@ def _capacity(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
 
 
 def _unused(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
-    choices = result.run.choices
+    choices, axes = result.run.choices, result.run.choices.axes
     results = [found for point in front for found in point.point.results]
 
-    def missing(offered: Sequence[int], used: Callable[[WorkloadResult], int]) -> list[int]:
+    def missing(offered: Sequence[Value], used: Callable[[WorkloadResult], Value]) -> list[Value]:
         taken = {used(found) for found in results}
         return [value for value in offered if value not in taken]
 
-    unused = {
-        "tensor-parallel width": [str(v) for v in missing(choices.tensor_parallel, lambda r: r.option.tensor_parallel)],
-        "microbatch": [str(v) for v in missing(choices.microbatch, lambda r: r.option.microbatch)],
-        "recompute": ["on" if v else "off" for v in missing(choices.recompute, lambda r: r.option.recompute)],
+    unused: dict[str, list[str]] = {
+        "tensor-parallel width": [str(v) for v in missing(axes.tensor, lambda r: r.option.sharding.tensor)],
+        "context-parallel degree": [str(v) for v in missing(axes.context, lambda r: r.option.sharding.context)],
+        "expert-parallel degree": [str(v) for v in missing(axes.expert, lambda r: r.option.sharding.expert)],
+        "microbatch": [str(v) for v in missing(axes.microbatch, lambda r: r.option.sharding.microbatch)],
+        "schedule": [str(v) for v in missing(axes.schedules, lambda r: r.placement.strategy.schedule)],
+        "state sharding": [
+            str(v) for v in missing([each.states for each in axes.states], lambda r: r.placement.strategy.states.states)
+        ],
+        "recomputation": [
+            str(policy) for policy in axes.policies if all(policy not in found.placement.policies for found in results)
+        ],
         "HBM": [gigabytes(v) for v in missing(choices.hbm_bytes or (), lambda r: r.option.hbm_bytes)],
     }
     words = "; ".join(f"{name} {', '.join(values)}" for name, values in unused.items() if values)
     if not words:
-        text = "Every offered tensor-parallel width, microbatch, HBM capacity and recomputation choice is on the front."
+        text = "Every offered degree, microbatch, HBM capacity and recomputation policy is on the front."
         return [Finding(level=Level.GOOD, title="All options used", text=text)]
     text = f"Offered, but best on no design of the front: {words}. Leaving them out would make the search smaller."
     return [Finding(level=Level.NOTE, title="Options never used", text=text)]

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from archplace.search.choices import Choices
 from archplace.search.fates import option_fates
-from archplace.search.options import Option
+from archplace.search.offered import Offered
 from archplace.search.outcome import BOUND_NAMES, Bound, Fate, Reasons
 from archplace.search.run import RunResult
 
@@ -97,10 +96,10 @@ def options_by_fate(result: RunResult) -> dict[str, int]:
     total = 0
     for w, workload in enumerate(run.workloads):
         prefix = f"{workload.name}: " if len(run.workloads) > 1 else ""
-        for option in _offered(run.choices, capacities):
-            total += len(hbm)
-            refused = {f"{prefix}t={option.tensor_parallel} b={option.microbatch}", f"{prefix}{option}"}
-            if refused & outcome.option_reasons.keys():
+        offered = Offered.of(workload, run.cluster, run.choices, capacities)
+        total += len(hbm) * offered.n_options
+        for option in offered.options:
+            if f"{prefix}{option}" in outcome.option_reasons:
                 continue
             own = hbm == option.hbm_bytes if run.choices.hbm_bytes is None else np.ones(len(hbm), dtype=np.bool_)
             for fate, where in undecided.items():
@@ -111,16 +110,6 @@ def options_by_fate(result: RunResult) -> dict[str, int]:
                     found[fate] += fate is not Fate.INFEASIBLE
     found[Fate.INFEASIBLE] = total - sum(found.values())
     return {fate.name.lower(): count for fate, count in found.items()}
-
-
-def _offered(choices: Choices, capacities: Sequence[int]) -> list[Option]:
-    return [
-        Option(tensor_parallel=width, microbatch=microbatch, recompute=recompute, hbm_bytes=capacity)
-        for width in choices.tensor_parallel
-        for microbatch in choices.microbatch
-        for recompute in choices.recompute
-        for capacity in capacities
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ class StrategyBlock:
 
     def replay_s(self, policy: int) -> FloatArray:
         """Return what a policy repeats of each layer's forward pass, ``(S,)``."""
-        replayed: FloatArray = self.table.replay_s(self.seconds)[0, policy]
+        replayed: FloatArray = self.table.replayed(self.seconds.passes)[0, policy]
         return replayed
 
     def updates_s(self, row: int) -> FloatArray:

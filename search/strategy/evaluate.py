@@ -5,26 +5,27 @@ et al. 2022, arXiv:2204.02311, appendix B); HFU, hardware FLOPs utilisation, cou
 really execute instead: with recomputation, and without what a causal kernel skips.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from archplace.costmodel import MemoryItems, Replicas, memory_coefficients, memory_items, policy_of
+from archplace.costmodel import Allowance, MemoryItems, Pricer, Replicas, memory_coefficients, memory_items, policy_of
 from archplace.search.attribution import COMPUTE_PARTS, EXCHANGE_PARTS, attribute, bars_of
 from archplace.search.pipeline import SPLIT_BACKWARD, ScheduleShape, StageSeconds, makespan_s
 from archplace.search.schedule import ScheduleCache, ScheduleGraph
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
-from archplace.search.strategy.blocks import BlockMaker, Families
+from archplace.search.strategy.blocks import BlockMaker
 from archplace.search.strategy.bounds import packed_loads_s
 from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray
 from archplace.search.strategy.cuts import Cut, best_cuts
+from archplace.search.strategy.families import Families
 from archplace.search.strategy.fixed import Deal, equal_deal, equal_parts, price_deal
 from archplace.search.strategy.layers import Pass, operators_of
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, refusal
-from archplace.workloads import Layer, Operator, Recompute
+from archplace.workloads import Layer, Operator, Recompute, Workload
 
 EXCHANGES = tuple(dict.fromkeys(EXCHANGE_PARTS.values()))
 STEP_PARTS = (
@@ -75,7 +76,8 @@ class Evaluation:
     stages: tuple[StageView, ...]
     microbatches: int
     simulated_step_s: float
-    """The step with the pipeline's exact time for these stages in place of the closed form that the search uses."""
+    """The step with the pipeline's exact time for these stages in place of the closed form that the search uses; NaN
+    where it was not asked for."""
     samples_per_s: float
     tokens_per_s: float
     """Over all devices."""
@@ -105,14 +107,18 @@ def evaluate(
         raise ValueError(reason)
     cache = ScheduleCache() if cache is None else cache
     axes = _only(strategy, recompute)
-    families = Families(problem, axes)
+    families = Families(problem.workload, problem.cluster, axes, problem.network())
     maker = BlockMaker(problem, axes, cache)
     found = tuple(families)
     refused = [*families.refused, *maker.refused]
     if found and not maker.refused:
         block = maker.block(found[0])
         if len(block):
-            return _Evaluator(problem, maker, block, cache).run(held, recompute)
+            job = Job.of(problem)
+            stages = StageChoice(block, held, recompute)
+            return Dissection(job, block, splitter(block, maker.pricer(block.table.entries[0].order), cache)).run(
+                stages
+            )
         refused += block.table.combinations.refused
     raise ValueError(refused[0])
 
@@ -142,43 +148,59 @@ def _only(strategy: Strategy, recompute: Sequence[Recompute] | None) -> Axes:
     )
 
 
-class _Evaluator:
-    """The one row of a block, taken apart."""
+Split = Callable[[int, Pass], Mapping[str, float]]
+"""Says of a kind of layer and a pass what its seconds are spent on."""
 
-    def __init__(self, problem: PlanProblem, maker: BlockMaker, block: StrategyBlock, cache: ScheduleCache) -> None:
-        self._problem, self._block, self._cache = problem, block, cache
-        self._strategy = block.strategy(0)
+
+def splitter(block: StrategyBlock, pricer: Pricer, cache: ScheduleCache) -> Split:
+    """Return what splits the passes of a block's layers, on the one architecture of ``pricer``."""
+
+    def split(kind: int, which: Pass) -> Mapping[str, float]:
+        operators = operators_of(block.table.step.layers[kind][0], which)
+        if not operators:
+            return {}
+        return attribute(bars_of(ScheduleGraph.of_operators(operators), operators, pricer, cache)[0])
+
+    return split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is run, on what."""
+
+    workload: Workload
+    accelerators: int
+    peak_flops_per_s: float
+    """Of one device."""
+    hbm_bytes: float
+    allowance: Allowance
+
+    @classmethod
+    def of(cls, problem: PlanProblem) -> "Job":
+        """Return the job of a plan."""
+        return cls(
+            workload=problem.workload,
+            accelerators=problem.accelerators,
+            peak_flops_per_s=problem.peak_flops_per_s,
+            hbm_bytes=float(problem.accelerator.hbm.capacity_bytes),
+            allowance=problem.allowance,
+        )
+
+
+class StageChoice:
+    """The layers and the recomputation of each stage of a block's only strategy: as asked for, or the best."""
+
+    def __init__(
+        self,
+        block: StrategyBlock,
+        held: Sequence[Sequence[int]] | None = None,
+        recompute: Sequence[Recompute] | None = None,
+    ) -> None:
+        """Choose; ``held`` and ``recompute`` as :func:`evaluate` takes them."""
+        self._block, self._strategy = block, block.strategy(0)
         self._layers = [layer for layer, _ in block.table.step.layers]
         self._rows: ChainRows = block.chain_rows(np.array([0]))
-        self._pricer = maker.pricer(block.table.entries[0].order)
-        self._microbatches = block.table.entries[0].microbatches
-
-    def run(self, held: Sequence[Sequence[int]] | None, recompute: Sequence[Recompute] | None) -> Evaluation:
-        """Return the evaluation."""
-        strategy, workload = self._strategy, self._problem.workload
-        deal, cut = self._stages(held, recompute)
-        parts_s = self._parts_s(deal, cut)
-        stages = self._views(deal, cut)
-        step_s = cut.time_s
-        tail_s = cut.tail_s
-        peak = self._problem.peak_flops_per_s * self._problem.accelerators
-        shape, seconds = strategy.shape(workload), self._stage_seconds(cut)
-        pipeline_s = float(makespan_s(shape, seconds, overlap_transfers=strategy.overlap.pipeline))
-        return Evaluation(
-            strategy=strategy,
-            feasible=all(stage.fits for stage in stages),
-            step_s=step_s,
-            parts_s=parts_s,
-            mfu=workload.flops_per_step / (step_s * peak),
-            hfu=self._executed_flops(deal, cut) / (step_s * peak),
-            stages=stages,
-            microbatches=self._microbatches,
-            simulated_step_s=pipeline_s + tail_s,
-            samples_per_s=workload.global_batch / step_s,
-            tokens_per_s=workload.tokens_per_step / step_s,
-            shape=shape,
-            stage_seconds=seconds,
-        )
+        self.deal, self.cut = self._stages(held, recompute)
 
     def _stages(self, held: Sequence[Sequence[int]] | None, recompute: Sequence[Recompute] | None) -> tuple[Deal, Cut]:
         """Return the layers of each stage and their price: as asked for, or the best."""
@@ -234,6 +256,44 @@ class _Evaluator:
             wanted = " + ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True))
             raise ValueError(f"stages: found {list(map(list, held))}, which are not runs of {wanted} in this order")
         return held
+
+
+class Dissection:
+    """The only strategy of a block with its stages, taken apart."""
+
+    def __init__(self, job: Job, block: StrategyBlock, split: Split) -> None:
+        self._job, self._block, self._split = job, block, split
+        self._strategy = block.strategy(0)
+        self._layers = [layer for layer, _ in block.table.step.layers]
+        self._rows: ChainRows = block.chain_rows(np.array([0]))
+        self._microbatches = block.table.entries[0].microbatches
+
+    def run(self, chosen: StageChoice, *, exact: bool = True) -> Evaluation:
+        """Return the evaluation; without ``exact`` the pipeline's exact time is left out."""
+        strategy, workload = self._strategy, self._job.workload
+        deal, cut = chosen.deal, chosen.cut
+        stages = self._views(deal, cut)
+        step_s = cut.time_s
+        peak = self._job.peak_flops_per_s * self._job.accelerators
+        shape, seconds = strategy.shape(workload), self._stage_seconds(cut)
+        pipeline_s = None
+        if exact:
+            pipeline_s = float(makespan_s(shape, seconds, overlap_transfers=strategy.overlap.pipeline))
+        return Evaluation(
+            strategy=strategy,
+            feasible=all(stage.fits for stage in stages),
+            step_s=step_s,
+            parts_s=self._parts_s(deal, cut),
+            mfu=workload.flops_per_step / (step_s * peak),
+            hfu=self._executed_flops(deal, cut) / (step_s * peak),
+            stages=stages,
+            microbatches=self._microbatches,
+            simulated_step_s=np.nan if pipeline_s is None else pipeline_s + cut.tail_s,
+            samples_per_s=workload.global_batch / step_s,
+            tokens_per_s=workload.tokens_per_step / step_s,
+            shape=shape,
+            stage_seconds=seconds,
+        )
 
     def _parts_s(self, deal: Deal, cut: Cut) -> dict[str, float]:
         """Split the step of the slowest stage; what the closed form adds to its work is the bubble."""
@@ -293,13 +353,6 @@ class _Evaluator:
         apart = self._strategy.schedule in SPLIT_BACKWARD
         return (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if apart else (Pass.BACKWARD,)
 
-    def _split(self, segment: int, which: Pass) -> Mapping[str, float]:
-        operators = operators_of(self._layers[segment], which)
-        if not operators:
-            return {}
-        graph = ScheduleGraph.of_operators(operators)
-        return attribute(bars_of(graph, operators, self._pricer, self._cache)[0])
-
     def _views(self, deal: Deal, cut: Cut) -> tuple[StageView, ...]:
         strategy, step = self._strategy, self._block.table.step
         replicas = Replicas.of(strategy.sharding, strategy.states, strategy.data)
@@ -309,7 +362,7 @@ class _Evaluator:
             states=strategy.states,
             replicas=replicas,
             offload=strategy.offload,
-            allowance=self._problem.allowance,
+            allowance=self._job.allowance,
         )
         crossing = self._block.table.boundary_bytes if strategy.stages > 1 else 0.0
         views = []
@@ -332,7 +385,7 @@ class _Evaluator:
                     recompute=policy,
                     load_s=cut.loads_s[j],
                     memory=memory,
-                    capacity_bytes=float(self._problem.accelerator.hbm.capacity_bytes),
+                    capacity_bytes=self._job.hbm_bytes,
                 )
             )
         return tuple(views)
@@ -360,7 +413,7 @@ class _Evaluator:
     def _stage_seconds(self, cut: Cut) -> StageSeconds:
         """Return the seconds of the pipeline's stages."""
         strategy, block = self._strategy, self._block
-        shape: ScheduleShape = strategy.shape(self._problem.workload)
+        shape: ScheduleShape = strategy.shape(self._job.workload)
         if strategy.schedule in EQUAL_PARTS:
             parts = equal_parts(block.counts, shape.virtual_stages)
         else:

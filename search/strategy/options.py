@@ -5,6 +5,7 @@ lengths and numbers of pipelines, their schedule, which states are shared, what 
 the layers and what each stage recomputes: of these the best on each architecture counts.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -13,12 +14,13 @@ import numpy as np
 from archplace.search.strategy.bounds import balanced_s, least_recomputed, pack, packed_loads_s, packed_s
 from archplace.search.strategy.chain import ChainTimes, FloatArray, IntArray, of_layers
 from archplace.search.strategy.cuts import Cut, best_cuts
+from archplace.search.strategy.families import Family, GraphKey, Groups
 from archplace.search.strategy.fixed import equal_deal, price_deal
 from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import needed_passes
-from archplace.search.strategy.strategy import DEFAULT_ORDER, EQUAL_PARTS, Strategy, short_form
+from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, short_form
 from archplace.search.strategy.table import StrategyTable
-from archplace.workloads import Axis, LayerSharding
+from archplace.workloads import LayerSharding, Recompute
 
 _PAIRS = 1 << 14
 """Pairs of architecture and strategy that are bounded at a time, so that their arrays stay in a core's cache."""
@@ -30,20 +32,24 @@ class Option:
 
     hbm_bytes: int
     sharding: LayerSharding
-    order: tuple[Axis, ...]
-    """An order of the devices' axes, innermost first, in which the layer's groups lie as they do."""
+    groups: Groups
+    """How the devices lie that share the layer."""
+
+    @classmethod
+    def of(cls, family: Family, hbm_bytes: int) -> "Option":
+        """Return the option of a family of strategies on devices with so much memory."""
+        return cls(hbm_bytes=hbm_bytes, sharding=family.sharding, groups=family.groups)
 
     @property
-    def graph_key(self) -> "tuple[LayerSharding, tuple[Axis, ...]]":
+    def graph_key(self) -> GraphKey:
         """What decides the seconds of the layers."""
-        return self.sharding, self.order
+        return self.sharding, self.groups
 
     def __str__(self) -> str:
-        return f"{short_form(self.sharding)} HBM {self.hbm_bytes / 1e9:g} GB{_unusual(self.order)}"
-
-
-def _unusual(order: tuple[Axis, ...]) -> str:
-    return f" [{' '.join(order)}]" if order != tuple(axis for axis in DEFAULT_ORDER if axis in order) else ""
+        words = [short_form(self.sharding), f"HBM {self.hbm_bytes / 1e9:g} GB"]
+        # Said only where a group is not of neighbours.
+        apart = [f"{axis} {levels}" for axis, levels in self.groups if levels[0][1] > 1 or len(levels) > 1]
+        return " ".join(words) + "".join(f" [{each}]" for each in apart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,19 @@ class BestPlacement:
         """Seconds of a step."""
         return self.cut.time_s
 
+    @property
+    def policies(self) -> tuple[Recompute, ...]:
+        """What each stage recomputes."""
+        return tuple(self.strategy.policies[number] for number in self.cut.policies)
+
+    @property
+    def recompute_words(self) -> str:
+        """What the stages recompute, in words: ``full``, or ``full on 3 stages, none on 5``."""
+        counts = Counter(self.policies)
+        if len(counts) == 1:
+            return str(self.policies[0])
+        return ", ".join(f"{policy} on {counts[policy]}" for policy in reversed(Recompute) if policy in counts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placements:
@@ -69,6 +88,17 @@ class Placements:
     """``(A,)``: the strategy in the table; -1 where ``step_s`` is infinite."""
     cuts: list[Cut | None]
     table: StrategyTable
+
+    def layers_by_policy(self) -> FloatArray:
+        """Return how many layers of each kind are worked on under each policy, ``(A, P, S)``; 0 without a placement."""
+        found = np.zeros((len(self.row), len(self.table.choices.policies), len(self.table.counts)))
+        for index, cut in enumerate(self.cuts):
+            if cut is not None:
+                for policy, layers in zip(cut.policies, cut.held, strict=True):
+                    found[index, policy] += layers
+        # Where two directions keep copies, each works on its own.
+        copies = found.sum(axis=(1, 2)) / sum(self.table.counts)
+        return np.asarray(found / np.where(copies > 0, copies, 1.0)[:, None, None])
 
     def at(self, index: int) -> BestPlacement | None:
         """Return the placement on one architecture; None where nothing is faster than was asked for."""

@@ -14,10 +14,11 @@ import numpy as np
 from archplace.search.schedule import ScheduleCache
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
-from archplace.search.strategy.blocks import BlockMaker, Families, Family
+from archplace.search.strategy.blocks import BlockMaker
 from archplace.search.strategy.bounds import balanced_s, packed_loads_s, packed_s
 from archplace.search.strategy.chain import FloatArray, IntArray
 from archplace.search.strategy.cuts import Cut, best_cuts
+from archplace.search.strategy.families import Families, Family
 from archplace.search.strategy.fixed import equal_deal, price_deal
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
@@ -73,7 +74,7 @@ def plan(problem: PlanProblem, axes: Axes, *, best: int = 10, cache: ScheduleCac
     Exact: no other strategy is faster than the slowest of them under the formulas of
     :class:`~archplace.search.strategy.chain.ChainTimes`. Ties go to the strategy that comes first.
     """
-    families = Families(problem, axes)
+    families = Families(problem.workload, problem.cluster, axes, problem.network())
     search = _Search(BlockMaker(problem, axes, ScheduleCache() if cache is None else cache), tuple(families), best)
     search.run()
     return search.plan(families.refused)

@@ -12,7 +12,7 @@ precedes the forward pass of the next step's first, on the first stage: exposed 
 the stage, and at least the exchange of the layer that has nothing left to hide behind.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -22,11 +22,12 @@ from archplace.costmodel import (
     Allowance,
     Replicas,
     StateSharding,
+    chain_exchanges,
     memory_coefficients,
     policy_of,
     updated_parameters,
 )
-from archplace.costmodel.network import NetworkPricer
+from archplace.costmodel.network import DeviceOrder, NetworkPricer
 from archplace.search.pipeline import (
     SPLIT_BACKWARD,
     PipelineCoefficients,
@@ -41,7 +42,7 @@ from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Pass
 from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
-from archplace.workloads import Axis, Recompute, TrainingStep
+from archplace.workloads import Axis, CollectiveKind, Recompute, TrainingStep, Workload
 
 
 class StrategyTable:
@@ -82,6 +83,7 @@ class StrategyTable:
         self.exchanges = self._exchanges(possible, network)
         """Of the rows, ``(R, S)`` each."""
         self._fill_memory(possible, host_bytes_per_s)
+        self._fill_traffic(possible)
 
     def __len__(self) -> int:
         return len(self.entry)
@@ -160,16 +162,40 @@ class StrategyTable:
                     self.host_s[rows] = found.activation_traffic.out_bytes[policies] / host_bytes_per_s
                     self.host_update_s[rows] = found.update_traffic.seconds(host_bytes_per_s)[place]
 
-    def replay_s(self, seconds: LayerSeconds) -> FloatArray:
-        """Return what recomputation adds to a layer's backward pass, ``(A, P, S)``."""
+    def _fill_traffic(self, possible: BoolArray) -> None:
+        """Fill the bytes and updates of a whole step on all devices."""
+        devices = self.step.sharding.stage_devices * np.array([entry.data for entry in self.entries])[self.entry]
+        virtual = np.array([each for _, each in self.choices.schedules])[self.schedule]
+        crossings = 2 * (self.stages * virtual - 1) * self.microbatches
+        self.sent_bytes: FloatArray = crossings * self.boundary_bytes * devices
+        """``(R,)``: that replicas exchange and pipelines pass on; what layers exchange inside is not counted."""
+        self.updates = np.zeros(len(self))
+        """``(R,)``: parameters that are updated, each copy counted."""
+        for s, states in enumerate(self.choices.states):
+            rows = np.flatnonzero(self.states == s)
+            if not len(rows):
+                continue
+            entries = np.flatnonzero(possible[:, :, s].any(axis=1))
+            place = entries.searchsorted(self.entry[rows])
+            replicas = self._replicas(states, entries)
+            updated = updated_parameters(self.step.layers, states, replicas)[place]
+            self.updates[rows] = of_layers(updated, self.counts) * devices[rows]
+            for each in chain_exchanges(self.step.layers, self.step.parameter_bytes, states=states, replicas=replicas):
+                rounds = 2 if each.kind is CollectiveKind.ALL_REDUCE else 1
+                sent = of_layers(rounds * each.payload_bytes * (1 - 1 / each.group_size), self.counts)[place]
+                times = self.microbatches[rows] if each.per_microbatch else 1
+                self.sent_bytes[rows] += sent * times * devices[rows]
+
+    def replayed(self, passes: Mapping[Pass, FloatArray]) -> FloatArray:
+        """Return what recomputation repeats of each layer, ``(A, P, S)``, where passes take ``(A, S)`` of anything."""
         again = {Recompute.NONE: None, Recompute.SELECTIVE: Pass.SELECTIVE_REPLAY, Recompute.FULL: Pass.FORWARD}
-        replayed = np.zeros((len(seconds), len(self.choices.policies), len(self.counts)))
+        found = np.zeros((len(passes[Pass.FORWARD]), len(self.choices.policies), len(self.counts)))
         for p, policy in enumerate(self.choices.policies):
             for k, (layer, _) in enumerate(self.step.layers):
                 which = again[policy_of(layer, policy)]
                 if which is not None:
-                    replayed[:, p, k] = seconds[which][:, k]
-        return replayed
+                    found[:, p, k] = passes[which][:, k]
+        return found
 
     def passes(self, rows: IntArray, seconds: LayerSeconds, schedule: PipelineSchedule) -> LayerPasses:
         """Return the seconds of layers' passes with what runs behind them, ``(R, P, S)``, for rows of one schedule.
@@ -183,7 +209,7 @@ class StrategyTable:
         gathered = self.exchanges.before_forward_s[rows, None]
         exchanged = (self.exchanges.before_backward_s[rows] + self.exchanges.after_backward_s[rows])[:, None]
         host_s, hides = self.host_s[rows], self.hides[rows]
-        backward = inputs + weights + self.replay_s(seconds)
+        backward = inputs + weights + self.replayed(seconds.passes)
         forward_s = behind(np.broadcast_to(forward, host_s.shape), gathered, host_s, hides)
         backward_s = behind(np.broadcast_to(backward, host_s.shape), exchanged, host_s, hides)
         gain = np.zeros_like(forward)
@@ -298,3 +324,36 @@ class StrategyTable:
             working_bytes=self.working_bytes[rows],
             in_flight=flight,
         )
+
+
+def table_of(
+    strategy: Strategy,
+    step: TrainingStep,
+    workload: Workload,
+    network: NetworkPricer,
+    *,
+    allowance: Allowance,
+) -> StrategyTable:
+    """Return the table of one strategy, which must be possible."""
+    degrees, sharding = strategy.degrees(), strategy.sharding
+    order = DeviceOrder(
+        tuple((axis, degrees[axis]) for axis in strategy.order),
+        expert=sharding.expert,
+        expert_tensor=sharding.expert_tensor,
+    )
+    entry = Entry(stages=strategy.stages, data=strategy.data, microbatches=strategy.microbatches(workload), order=order)
+    host = network.cluster.host
+    return StrategyTable(
+        step,
+        [entry],
+        Choices(
+            schedules=((strategy.schedule, strategy.virtual),),
+            states=(strategy.states,),
+            offload=(strategy.offload,),
+            overlap=(strategy.overlap,),
+            policies=strategy.policies,
+        ),
+        network,
+        allowance=allowance,
+        host_bytes_per_s=None if host is None else host.bandwidth_bytes_per_s,
+    )

@@ -10,8 +10,9 @@ from strategy_helpers import AXES, RECOMPUTE, small_problem
 from archplace.search.pipeline import PipelineSchedule
 from archplace.search.schedule import ScheduleCache
 from archplace.search.strategy.block import StrategyBlock
-from archplace.search.strategy.blocks import BlockMaker, Families
+from archplace.search.strategy.blocks import BlockMaker
 from archplace.search.strategy.evaluate import evaluate
+from archplace.search.strategy.families import Families
 from archplace.search.strategy.fixed import Deal, equal_deal, price_deal
 from archplace.search.strategy.plan import plan
 from archplace.search.strategy.problem import PlanProblem
@@ -21,7 +22,7 @@ from archplace.workloads import LayerSharding, Recompute
 
 def all_rows(problem: PlanProblem, cache: ScheduleCache) -> Iterator[tuple[StrategyBlock, int]]:
     maker = BlockMaker(problem, AXES, cache)
-    for family in Families(problem, AXES):
+    for family in Families(problem.workload, problem.cluster, AXES, problem.network()):
         block = maker.block(family)
         yield from ((block, row) for row in range(len(block)))
 
