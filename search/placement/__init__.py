@@ -4,7 +4,6 @@
 with the formulas of the solver in whose terms an instance is asked: PHAZE's or NEST's (:mod:`.profiles`).
 """
 
-from archplace.search.placement.chain import bottleneck_load_s, cuts
 from archplace.search.placement.dp import PlacementResult, Stage, place
 from archplace.search.placement.instance_file import read_instances
 from archplace.search.placement.instances import LayerChain, NestInstance, NetworkLevel, Optimizer, PlacementInstance
@@ -23,8 +22,6 @@ __all__ = [
     "Stage",
     "StagePrices",
     "Synchronisation",
-    "bottleneck_load_s",
-    "cuts",
     "nest_prices",
     "phaze_prices",
     "place",

@@ -14,6 +14,7 @@ import numpy as np
 
 from archplace.search.strategy.bounds import least_sums_s
 from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray, of_layers
+from archplace.search.strategy.packing import PackedLoads
 
 _SLACK = 1e-12
 """Relative excess over the capacity that counts as fitting: sums in another order."""
@@ -102,29 +103,29 @@ def layers_before(counts: tuple[int, ...]) -> FloatArray:
     return held
 
 
-def best_cuts(rows: ChainRows, packed_load_s: FloatArray, better_than_s: FloatArray | float = np.inf) -> Cuts:
+def best_cuts(rows: ChainRows, packed: PackedLoads, better_than_s: FloatArray | float = np.inf) -> Cuts:
     """Return the cut of every row that takes least time, of those that take less than ``better_than_s``.
 
-    ``packed_load_s``, ``(R,)``, are the rows' :func:`~archplace.search.strategy.bounds.packed_loads_s`;
-    ``better_than_s`` is one number or ``(R,)``. Ties go to the smaller largest load.
+    ``packed`` are the rows' :func:`~archplace.search.strategy.packing.packed_loads`; ``better_than_s`` is one number
+    or ``(R,)``. Ties go to the smaller largest load.
     """
     found = Cuts.none(rows)
     limits_s = np.broadcast_to(np.asarray(better_than_s, dtype=np.float64), (rows.n_rows,))
-    able = np.flatnonzero(np.isfinite(packed_load_s))
+    able = np.flatnonzero(np.isfinite(packed.least_s))
     if rows.n_stages > sum(rows.counts) or not len(able):
         return found
-    for some in _blocks(rows, able, packed_load_s):
-        search = _Search(rows.take(some), packed_load_s[some], limits_s[some])
+    for some in _blocks(rows, able, packed.reached_s):
+        search = _Search(rows.take(some), packed.take(some), limits_s[some])
         found.put(some, search.run(), np.arange(len(some)))
     return found
 
 
-def _blocks(rows: ChainRows, able: IntArray, packed_load_s: FloatArray) -> Iterator[IntArray]:
+def _blocks(rows: ChainRows, able: IntArray, load_s: FloatArray) -> Iterator[IntArray]:
     """Yield rows that are taken together, so that their arrays stay in a core's cache."""
     n_layers = sum(rows.counts)
     fastest = of_layers(rows.load_s[able].min(axis=1), rows.counts)
     with np.errstate(divide="ignore"):
-        longest = np.minimum(1.5 * packed_load_s[able] / fastest, 1.0) * n_layers
+        longest = np.minimum(1.5 * load_s[able] / fastest, 1.0) * n_layers
     size = max(1, int(_ENTRIES / (rows.n_stages * (n_layers + 1) * max(1.0, float(longest.mean())))))
     for start in range(0, len(able), size):
         yield able[start : start + size]
@@ -133,8 +134,8 @@ def _blocks(rows: ChainRows, able: IntArray, packed_load_s: FloatArray) -> Itera
 class _Search:
     """The best cuts of some rows."""
 
-    def __init__(self, rows: ChainRows, packed_load_s: FloatArray, better_than_s: FloatArray) -> None:
-        self.rows, self.packed_s, self.better_s = rows, packed_load_s, better_than_s
+    def __init__(self, rows: ChainRows, packed: PackedLoads, better_than_s: FloatArray) -> None:
+        self.rows, self.packed, self.better_s = rows, packed, better_than_s
         self.chains = _Chains(rows)
         self.sums_s = least_sums_s(rows)
 
@@ -147,7 +148,7 @@ class _Search:
         with np.errstate(divide="ignore", invalid="ignore"):
             limits_s = np.nextafter((known_s - constant_s - self.sums_s) / pace, np.inf)
         limits_s[pace <= 0] = np.inf
-        going = np.flatnonzero((limits_s > self.packed_s) & (pace > 0))
+        going = np.flatnonzero((limits_s > self.packed.least_s) & (pace > 0))
         while len(going):
             cuts = _Choices(self.chains.take(going), limits_s[going]).least_sums(limits_s[going])
             times_s = cuts.time_s
@@ -162,15 +163,15 @@ class _Search:
             with np.errstate(invalid="ignore"):
                 by_pace = np.nextafter((known_s[going] - sums_s) / pace[going], np.inf)
             limits_s[going] = np.where(np.isfinite(times_s), np.minimum(cuts.load_s, by_pace), -np.inf)
-            going = going[limits_s[going] > self.packed_s[going]]
+            going = going[limits_s[going] > self.packed.least_s[going]]
         return found
 
     def _first(self) -> Cuts:
         """Return cuts whose largest load is about the least there is; without pace, with the least sum."""
         rows = self.rows
         found = Cuts.none(rows)
-        most_s = of_layers(rows.load_s.max(axis=1), rows.counts) + 2 * rows.boundary_s + self.packed_s
-        limits_s = np.where(rows.pace > 0, self.packed_s * (1 + 1e-6), np.inf)
+        most_s = of_layers(rows.load_s.max(axis=1), rows.counts) + 2 * rows.boundary_s + self.packed.reached_s
+        limits_s = np.where(rows.pace > 0, self.packed.reached_s * (1 + 1e-9), np.inf)
         going = np.arange(rows.n_rows)
         while len(going):
             cuts = _Choices(self.chains.take(going), limits_s[going]).least_sums(limits_s[going])

@@ -17,12 +17,12 @@ from archplace.search.schedule import ScheduleCache, ScheduleGraph
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.blocks import BlockMaker
-from archplace.search.strategy.bounds import packed_loads_s
 from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray
 from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.families import Families
 from archplace.search.strategy.fixed import Deal, equal_deal, equal_parts, price_deal
 from archplace.search.strategy.layers import Pass, operators_of
+from archplace.search.strategy.packing import packed_loads
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, refusal
 from archplace.workloads import Layer, Operator, Recompute, Workload
@@ -214,7 +214,7 @@ class StageChoice:
         elif equal:
             deal = equal_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)
         else:
-            cut = None if recompute is not None else best_cuts(rows, packed_loads_s(rows)).at(0)
+            cut = None if recompute is not None else best_cuts(rows, packed_loads(rows)).at(0)
             if cut is not None:
                 return Deal.of(cut.held), cut
             deal = Deal.of(_even(block.counts, strategy.stages))

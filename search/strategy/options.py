@@ -11,13 +11,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from archplace.search.strategy.bounds import balanced_s, least_recomputed, pack, packed_loads_s, packed_s
+from archplace.search.strategy.bounds import balanced_s, least_recomputed
 from archplace.search.strategy.chain import ChainTimes, FloatArray, IntArray, of_layers
 from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.families import Family, GraphKey, Groups
 from archplace.search.strategy.fixed import equal_deal, price_deal
 from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import needed_passes
+from archplace.search.strategy.packing import pack, packed_loads
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, short_form
 from archplace.search.strategy.table import StrategyTable
 from archplace.workloads import LayerSharding, Recompute
@@ -211,9 +212,7 @@ class OptionSpace:
                 for i in np.flatnonzero(dealt.time_s < limits_s).tolist():
                     self._keep(found, int(archs[here[i]]), int(rows[here[i]]), dealt.cut(i))
                 continue
-            loads_s = packed_loads_s(chain)
-            loads_s[packed_s(chain, loads_s) >= limits_s] = np.inf
-            cuts = best_cuts(chain, loads_s, limits_s)
+            cuts = best_cuts(chain, packed_loads(chain, limits_s), limits_s)
             for i in np.flatnonzero(np.isfinite(cuts.time_s)).tolist():
                 cut = cuts.at(i)
                 assert cut is not None

@@ -15,11 +15,12 @@ from archplace.search.schedule import ScheduleCache
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.blocks import BlockMaker
-from archplace.search.strategy.bounds import balanced_s, packed_loads_s, packed_s
+from archplace.search.strategy.bounds import balanced_s
 from archplace.search.strategy.chain import FloatArray, IntArray
 from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.families import Families, Family
 from archplace.search.strategy.fixed import equal_deal, price_deal
+from archplace.search.strategy.packing import PackedLoads, packed_loads
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
 
@@ -94,8 +95,8 @@ class _Search:
         self.bounds_s: list[FloatArray] = []
         self.order: list[IntArray] = []
         """Each block's strategies by their bounds."""
-        self.waiting: list[tuple[float, int, int, float]] = []
-        """Heap of the bounds of strategies that memory allows, with block, row and packed load."""
+        self.waiting: list[tuple[float, int, int, PackedLoads]] = []
+        """Heap of the bounds of strategies that memory allows, with block, row and packed loads."""
         self.found: list[tuple[float, int, int, Planned]] = []
         self.n_evaluated = self.n_memory = 0
 
@@ -122,8 +123,8 @@ class _Search:
             elif memory_s <= cut_s:
                 self._ask_memory()
             else:
-                _, block, row, load_s = heapq.heappop(self.waiting)
-                self._cut(block, row, load_s)
+                _, block, row, loads = heapq.heappop(self.waiting)
+                self._cut(block, row, loads)
 
     def _make_block(self) -> None:
         block = self.maker.block(self.families.pop()[1])
@@ -158,15 +159,15 @@ class _Search:
             for i in np.flatnonzero(dealt.time_s < self.limit_s).tolist():
                 self._keep(number, int(rows[i]), dealt.cut(i))
             return
-        loads_s = packed_loads_s(chain)
-        bounds_s = packed_s(chain, loads_s)
-        self.n_memory += int(np.isinf(loads_s).sum())
+        loads = packed_loads(chain)
+        bounds_s = loads.bounds_s(chain)
+        self.n_memory += int(np.isinf(bounds_s).sum())
         for i in np.flatnonzero(bounds_s < self.limit_s).tolist():
-            heapq.heappush(self.waiting, (float(bounds_s[i]), number, int(rows[i]), float(loads_s[i])))
+            heapq.heappush(self.waiting, (float(bounds_s[i]), number, int(rows[i]), loads.take(np.array([i]))))
 
-    def _cut(self, number: int, row: int, load_s: float) -> None:
+    def _cut(self, number: int, row: int, loads: PackedLoads) -> None:
         chain = self.blocks[number].chain_rows(np.array([row]))
-        cut = best_cuts(chain, np.array([load_s]), self.limit_s).at(0)
+        cut = best_cuts(chain, loads, self.limit_s).at(0)
         self.n_evaluated += 1
         if cut is not None:
             self._keep(number, row, cut)

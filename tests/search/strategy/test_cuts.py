@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archplace.search.strategy.bounds import balanced_s, least_recomputed, packed_loads_s, packed_s
+from archplace.search.strategy.bounds import balanced_s, least_recomputed
 from archplace.search.strategy.chain import ChainRows
 from archplace.search.strategy.cuts import Cut, best_cuts
+from archplace.search.strategy.packing import packed_loads
 
 N_POLICIES = 3
 
@@ -87,7 +88,7 @@ def exhaustive_s(rows: ChainRows) -> float:
 @given(chains())
 def test_the_best_cut_is_the_best_of_all(rows: ChainRows) -> None:
     best_s = exhaustive_s(rows)
-    packed = packed_loads_s(rows)
+    packed = packed_loads(rows)
     cut = best_cuts(rows, packed).at(0)
     if cut is None:
         assert best_s == float("inf")
@@ -101,10 +102,10 @@ def test_the_best_cut_is_the_best_of_all(rows: ChainRows) -> None:
 @given(chains())
 def test_bounds_are_never_above_the_best_cut(rows: ChainRows) -> None:
     best_s = exhaustive_s(rows)
-    packed = packed_loads_s(rows)
+    packed = packed_loads(rows)
     assert balanced_s(rows)[0] <= best_s
-    assert balanced_s(rows)[0] <= packed_s(rows, packed)[0] * (1 + 1e-9)
-    assert packed_s(rows, packed)[0] <= best_s
+    assert balanced_s(rows)[0] <= packed.bounds_s(rows)[0] * (1 + 1e-9)
+    assert packed.bounds_s(rows)[0] <= best_s
 
 
 @settings(max_examples=150, deadline=None)
@@ -120,8 +121,8 @@ def test_every_cut_recomputes_what_memory_forces_it_to(rows: ChainRows) -> None:
     best_s = exhaustive_s(rows)
     assert balanced_s(rows)[0] <= balanced_s(sharper)[0]
     assert balanced_s(sharper)[0] <= best_s
-    packed = packed_loads_s(sharper)
-    assert packed_s(sharper, packed)[0] <= best_s
+    packed = packed_loads(sharper)
+    assert packed.bounds_s(sharper)[0] <= best_s
     cut = best_cuts(sharper, packed).at(0)
     assert (cut is None) == (best_s == float("inf"))
     if cut is not None:
@@ -135,7 +136,7 @@ def test_every_cut_recomputes_what_memory_forces_it_to(rows: ChainRows) -> None:
 @given(chains(), st.floats(0.5, 1.5))
 def test_only_cuts_below_the_limit_are_returned(rows: ChainRows, factor: float) -> None:
     best_s = exhaustive_s(rows)
-    packed = packed_loads_s(rows)
+    packed = packed_loads(rows)
     limit_s = best_s * factor if best_s < float("inf") else 1.0
     cut = best_cuts(rows, packed, limit_s).at(0)
     if best_s < limit_s * (1 - 1e-12):
@@ -165,11 +166,11 @@ def test_rows_do_not_influence_each_other() -> None:
         working_bytes=np.zeros((1, 2, 3)),
         in_flight=np.array([[3.0, 2.0, 1.0]]),
     )
-    alone = packed_loads_s(one)
-    assert alone[0] == pytest.approx(11.0, rel=1e-6)  # two blocks a stage; the first must recompute: 1 + 2 · 5
+    alone = packed_loads(one)
+    assert alone.least_s[0] == pytest.approx(11.0, rel=1e-4)  # two blocks a stage; the first must recompute: 1 + 2 · 5
     twice = one.take(np.array([0, 0]))
-    assert packed_loads_s(twice).tolist() == [alone[0]] * 2
-    both = best_cuts(twice, packed_loads_s(twice))
+    assert packed_loads(twice).least_s.tolist() == [alone.least_s[0]] * 2
+    both = best_cuts(twice, packed_loads(twice))
     assert both.at(0) == both.at(1) == best_cuts(one, alone).at(0)
     cut = best_cuts(one, alone).at(0)
     assert cut is not None
