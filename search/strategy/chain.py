@@ -74,6 +74,11 @@ class ChainTimes:
         """Number of rows."""
         return len(self.pace)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the chain is a first layer, equal layers and a last one."""
+        return len(self.counts) == 3 and self.counts[0] == self.counts[2] == 1
+
     def take(self, rows: IntArray | BoolArray | slice) -> Self:
         """Return some of the rows."""
         columns = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "counts"}

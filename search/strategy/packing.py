@@ -83,8 +83,7 @@ class _Packer(Protocol):
 
 
 def _packer(rows: ChainRows) -> _Packer:
-    plain = len(rows.counts) == 3 and rows.counts[0] == rows.counts[2] == 1
-    return _EqualLayers(rows) if plain else _AnyLayers(rows)
+    return _EqualLayers(rows) if rows.is_plain else _AnyLayers(rows)
 
 
 class _EqualLayers:

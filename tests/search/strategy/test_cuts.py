@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from archplace.search.strategy.bounds import balanced_s, least_recomputed
 from archplace.search.strategy.chain import ChainRows
 from archplace.search.strategy.cuts import Cut, best_cuts
+from archplace.search.strategy.least_sums import least_sums_of_any, least_sums_of_equal
 from archplace.search.strategy.packing import packed_loads
 
 N_POLICIES = 3
@@ -177,3 +178,21 @@ def test_rows_do_not_influence_each_other() -> None:
     assert cut.held == ((1, 2, 0), (0, 2, 0), (0, 2, 1))
     assert cut.policies == (1, 0, 0)
     assert cut.loads_s == (11.0, 8.0, 10.0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains(), st.integers(1, 5))
+def test_equal_layers_are_cut_as_any_layers(rows: ChainRows, n_layers: int) -> None:
+    if len(rows.counts) != 3 or rows.n_stages > n_layers + 2:
+        return
+    plain = replace(rows, counts=(1, n_layers, 1))
+    assert plain.is_plain
+    limits_s = np.array([1.5 * plain.load_s.max() * n_layers / plain.n_stages])
+    equal, any_ = least_sums_of_equal(plain, limits_s), least_sums_of_any(plain, limits_s)
+    assert equal.sum_s[0] == pytest.approx(any_.sum_s[0], rel=1e-12)
+    if np.isfinite(equal.sum_s[0]):
+        ends = tuple(equal.ends[0].tolist())
+        total_s = naive_s(plain, ends, tuple(equal.policies[0].tolist()))
+        expected = plain.pace[0] * equal.loads_s[0].max() + equal.sum_s[0] + plain.constant_s[0]
+        assert total_s == pytest.approx(expected, rel=1e-12)
+        assert (equal.loads_s[0] < limits_s).all()
