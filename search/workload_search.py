@@ -152,7 +152,7 @@ class WorkloadSearch:
     def first_bounds(self, indices: Indices | slice, archs: Architectures, pricer: Pricer) -> FloatArray:
         """Return lower bounds of the figures by work alone, ``(n_options, n, n_figures)``; infinite if infeasible."""
         seconds = {key: self._times[key].work_bounds(archs, pricer) for key in self._used}
-        return self._bounds(indices, pricer, seconds)
+        return self._bounds(indices, pricer, seconds, OptionSpace.quick_bound_s)
 
     def bounds(self, indices: Indices | slice, archs: Architectures, pricer: Pricer) -> FloatArray:
         """Return lower bounds of the figures, ``(n_options, n, n_figures)``; infinite where infeasible.
@@ -160,7 +160,7 @@ class WorkloadSearch:
         ``archs`` and ``pricer`` are those of ``indices``.
         """
         seconds = {key: self._times[key].bounds(archs, pricer) for key in self._used}
-        return self._bounds(indices, pricer, seconds)
+        return self._bounds(indices, pricer, seconds, OptionSpace.bound_s)
 
     def least(self, kind: Bound, indices: Indices, best: Architectures | None, pricer: Callable[[], Pricer]) -> Least:
         """Return the least figures of all options at ``indices`` by one of the cheaper bounds.
@@ -183,7 +183,13 @@ class WorkloadSearch:
         figures = (search.first_bounds if kind.by_work else search.bounds)(indices, archs, pricer)
         return Least.of(figures, self.within(figures))
 
-    def _bounds(self, indices: Indices | slice, pricer: Pricer, seconds: dict[Key, LayerSeconds]) -> FloatArray:
+    def _bounds(
+        self,
+        indices: Indices | slice,
+        pricer: Pricer,
+        seconds: dict[Key, LayerSeconds],
+        bound: Callable[[OptionSpace, LayerSeconds], FloatArray],
+    ) -> FloatArray:
         available = self.available(indices)
         found = np.full((*available.shape, self.figures.count), np.inf)
         at = np.arange(len(self._archs))[indices]
@@ -199,7 +205,7 @@ class WorkloadSearch:
                 if graph not in joules:
                     joules[graph] = self.figures.joules(self._times[graph], pricer)
                 dynamic_j = self.figures.least_dynamic_j(joules[graph].take(rows), space, self.workload)
-            step_s = space.bound_s(seconds[graph].take(rows))
+            step_s = bound(space, seconds[graph].take(rows))
             for i in alike:
                 own = available[i, rows]
                 found[i, rows] = self.figures.bounds(
