@@ -94,6 +94,8 @@ class Cluster:
     endpoint: Endpoint = field(default_factory=Endpoint)
     host: Host | None = None
     """None where nothing is known of it; then nothing can be offloaded."""
+    accelerator: str | None = None
+    """Name of the built-in accelerator that the cluster consists of; None where any may stand in it."""
 
     @property
     def size(self) -> int:

@@ -67,6 +67,7 @@ class _Host(Sourced):
 class _Cluster(FileModel):
     name: _Text
     description: str = ""
+    accelerator: _Text | None = None
     dimensions: Annotated[tuple[_Dimension, ...], Field(min_length=1, max_length=16)]
     endpoint: _Endpoint | None = None
     host: _Host | None = None
@@ -144,6 +145,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         sources=sources,
         endpoint=Endpoint(start_s=endpoint.start, pass_bytes_per_s=endpoint.pass_bandwidth) if endpoint else Endpoint(),
         host=Host(bandwidth_bytes_per_s=host.bandwidth, memory_bytes=host.memory) if host else None,
+        accelerator=file.accelerator,
     )
 
 

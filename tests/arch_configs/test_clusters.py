@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archplace.arch_configs import Cluster, Endpoint, Host, NetworkDimension, Topology, cluster_names, load_cluster
+from archplace.arch_configs import (
+    Cluster,
+    Endpoint,
+    Host,
+    NetworkDimension,
+    Topology,
+    accelerator_names,
+    cluster_names,
+    load_cluster,
+)
 from archplace.arch_configs.errors import ConfigError
 
 
@@ -53,7 +62,14 @@ def test_every_preset_is_fastest_first_and_large_enough():
         found = load_cluster(name)
         bandwidths = [dimension.bandwidth_bytes_per_s for dimension in found.dimensions]
         assert bandwidths == sorted(bandwidths, reverse=True)
-        assert found.size >= 4096
+        assert found.size >= (4096 if found.accelerator is None else 8)
+
+
+def test_clusters_of_measured_runs_name_an_accelerator_that_exists():
+    named = {name: load_cluster(name).accelerator for name in cluster_names()}
+    assert named["a100-80gb-selene"] == "a100-80gb"
+    assert named["flat-4gib"] is None
+    assert {accelerator for accelerator in named.values() if accelerator is not None} <= set(accelerator_names())
 
 
 @pytest.mark.parametrize(
