@@ -68,18 +68,6 @@ class MeasuredStep:
         names = ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "gated_mlp")
         experts = ("n_experts", "top_k", "moe_d_ff")
         return tuple(getattr(self, name) for name in (*names, *experts, "vocab"))
-            "d_model",
-            "n_heads",
-            "n_kv_heads",
-            "head_dim",
-            "d_ff",
-            "gated_mlp",
-            "n_experts",
-            "top_k",
-            "moe_d_ff",
-            "vocab",
-        ]
-        return tuple(getattr(self, name) for name in names)
 
 
 def _blank(value: object, *, default: object = None) -> object:
