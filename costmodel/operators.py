@@ -23,8 +23,12 @@ from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_o
 from archplace.costmodel.network import Group, NetworkPricer, PricingMode
 from archplace.workloads.operators import Axis, Collective, FusedAttention, Gemm, Operator, Unit, VectorWork
 
-ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
-"""Bytes of one element by precision (IEEE 754; OCP FP8 for fp8)."""
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
+"""Bytes of one element by precision (IEEE 754; OCP FP8 for fp8), scales included.
+
+mxfp8 has a scale of one byte for every 32 elements (OCP Microscaling Formats, version 1.0, table 1), nvfp4 one for
+every 16 of half a byte (NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149, section 2).
+"""
 
 
 _KEPT_TOTALS = 1 << 22
