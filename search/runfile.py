@@ -34,7 +34,7 @@ OBJECTIVES = tuple(str(name) for name in Objective)
 
 Effort = Literal["normal", "quick"]
 EFFORT_TOLERANCES: dict[Effort, tuple[float, ...]] = {"normal": (0.0,), "quick": (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)}
-"""Relative gap that a run may leave between its front and the true one: the first for sure, the others if cheap."""
+"""Relative gap that a run may leave between its front and the true one: the largest for sure, smaller ones if cheap."""
 
 Degree = Annotated[int, Field(ge=1, le=2**20)]
 
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def tolerances(self) -> tuple[float, ...]:
-        """Relative gaps to the true front that the search aims at one after the other; 0 for an exact one."""
+        """Relative gaps to the true front, of which the search keeps the least that is cheap; 0 for an exact one."""
         return EFFORT_TOLERANCES[self.effort]
 
     @property
