@@ -18,6 +18,7 @@ from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.errors import ConfigError
 from archplace.costmodel._attention import passes_again
+from archplace.costmodel._blocks import block_cycles
 from archplace.costmodel._gemm import ArrayCycles, Pipelining, TensorConfigs, Traffic, array_cycles, canonical, traffic
 from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_on_chip
 from archplace.costmodel.network import Group, NetworkPricer, PricingMode
@@ -52,8 +53,8 @@ class Parts(NamedTuple):
     """Where an operator's seconds go, shape ``(n_archs,)`` each.
 
     Array and local port overlap and are followed by filling and draining; lanes, global port and HBM run beside
-    them; the load of the first tile precedes everything. Where lanes and arrays take turns, the lanes' seconds come on
-    top of the arrays' as well.
+    them; launch and load of the first tile precede everything. Where lanes and arrays take turns, the lanes' seconds
+    come on top of the arrays' as well.
     """
 
     array_s: FloatArray
@@ -67,13 +68,16 @@ class Parts(NamedTuple):
     """Load of one unit's first tile from HBM; the other units' tiles come while the first computes."""
     turns_s: FloatArray = np.zeros(1)
     """Lane work that the arrays wait for."""
+    launch_s: float = 0.0
+    """From the end of the operator before to the start of this one."""
 
     @property
     def total_s(self) -> FloatArray:
         """Seconds of the operator."""
         array = np.maximum(self.array_s, self.local_port_s) + self.fill_s + self.turns_s
         beside = np.maximum(np.maximum(self.lanes_s, self.global_port_s), self.hbm_s)
-        return np.maximum(array, beside) + self.first_load_s
+        total: FloatArray = np.maximum(array, beside) + self.first_load_s
+        return total + self.launch_s if self.launch_s else total
 
 
 class Activity(NamedTuple):
@@ -121,6 +125,10 @@ def _distinct(*columns: NDArray[np.generic]) -> _Distinct:
     return _Distinct(rows=rows, of=of.reshape(-1))
 
 
+def _scaled(rates: FloatArray, fraction: float) -> FloatArray:
+    return rates if fraction == 1.0 else rates * fraction
+
+
 def _lane_operations(work: VectorWork) -> float:
     return float(work.elements * work.operations_per_element)
 
@@ -148,6 +156,9 @@ class Pricer:
         self._network = network or NetworkPricer(cluster, PricingMode.RING)
         self._groups = dict(groups or {})
         self._pipelining = pipelining
+        calibration = architectures.calibration
+        self._hbm_bytes_per_s = _scaled(architectures.hbm_bytes_per_s, calibration.hbm_bandwidth)
+        self._global_bytes_per_s = _scaled(architectures.global_buffer_bytes_per_s, calibration.global_buffer_bandwidth)
         self._units = (architectures.tensor_count + architectures.vector_count).astype(np.float64)
         # What an operator finds of the global buffer: all of it, or one or two units' shares.
         self._buffers = {
@@ -169,6 +180,8 @@ class Pricer:
         part = copy(self)
         part._archs = self._archs.take(indices)
         part._units = self._units[indices]
+        part._hbm_bytes_per_s = self._hbm_bytes_per_s[indices]
+        part._global_bytes_per_s = self._global_bytes_per_s[indices]
         part._buffers = {
             held: _Distinct(rows=buffers.rows, of=buffers.of[indices]) for held, buffers in self._buffers.items()
         }
@@ -244,6 +257,7 @@ class Pricer:
                 hbm_s=self._hbm_s(tensor.read_bytes, tensor.write_bytes, share),
                 fill_s=tensor.fill_s,
                 first_load_s=self._first_load_s(tensor, share),
+                launch_s=self._archs.calibration.launch_s,
             )
         assert operator.vector is not None
         return self._fused(tensor, operator.vector, one_unit=one_unit, share=share)
@@ -322,12 +336,12 @@ class Pricer:
 
     def _hbm_s(self, reads: FloatArray, writes: FloatArray, share: FloatArray) -> FloatArray:
         moved = np.where(self._archs.hbm_separate_ports, np.maximum(reads, writes), reads + writes)
-        return moved / (self._archs.hbm_bytes_per_s * share)
+        return moved / (self._hbm_bytes_per_s * share)
 
     def _first_load_s(self, tensor: _TensorPart, share: FloatArray) -> FloatArray:
         if self._pipelining is not Pipelining.OVERLAPPED:
             return np.zeros(1)
-        return tensor.first_load_bytes / (self._archs.hbm_bytes_per_s * share)
+        return tensor.first_load_bytes / (self._hbm_bytes_per_s * share)
 
     def _tensor(
         self, gemm: Gemm, precision: str, epilogue: VectorWork | None, *, one_unit: bool, share: FloatArray
@@ -358,7 +372,14 @@ class Pricer:
         more = (epilogue.read_bytes / size, epilogue.write_bytes / size) if epilogue is not None else (0.0, 0.0)
         key = (gemm, precision, more, one_unit)
         if key not in self._cycles:
-            self._cycles[key] = array_cycles(gemm, configs, self._pipelining, epilogue=more)
+            sustained, blocks = self._archs.calibration.tensor_rate, self._archs.blocks
+            if blocks is None:
+                found = array_cycles(gemm, configs, self._pipelining, sustained=sustained, epilogue=more)
+            else:
+                found = block_cycles(
+                    gemm, configs, blocks, self._pipelining, element_bytes=size, sustained=sustained, epilogue=more
+                )
+            self._cycles[key] = found
         held = 0 if not one_unit else 1 if epilogue is None else 2
         buffers = self._buffers[held]
         if (gemm, precision, held) not in self._traffic:
@@ -380,7 +401,7 @@ class Pricer:
                 archs.tensor_macs_per_element[precision],
                 archs.tensor_local_bytes / size,
                 archs.tensor_local_bytes_per_s / (archs.clock_hz * size),
-                archs.global_buffer_bytes_per_s / (archs.clock_hz * size),
+                self._global_bytes_per_s / (archs.clock_hz * size),
             )
             count, rows, cols, rate, local, local_rate, global_rate = distinct.rows.T
             configs = TensorConfigs(
@@ -400,7 +421,7 @@ class Pricer:
         return lane_cycles(work, units, self._archs.vector_lanes.astype(np.float64)) / self._archs.clock_hz
 
     def _vector(self, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
-        lanes_s = self._lanes(work, one_unit=one_unit)
+        lanes_s = self._lanes(work, one_unit=one_unit) / self._archs.calibration.lane_rate
         buffer_bytes = self._archs.global_buffer_bytes * share
         reads = hbm_read_bytes(work, row_stays_on_chip(work, buffer_bytes))
         port_bytes = np.maximum(float(work.read_bytes) * work.passes, float(work.write_bytes))
@@ -408,10 +429,11 @@ class Pricer:
             array_s=np.zeros(1),
             lanes_s=lanes_s,
             local_port_s=np.zeros(1),
-            global_port_s=port_bytes / (self._archs.global_buffer_bytes_per_s * share),
+            global_port_s=port_bytes / (self._global_bytes_per_s * share),
             hbm_s=self._hbm_s(reads, np.full(1, float(work.write_bytes)), share),
             fill_s=np.zeros(1),
             first_load_s=np.zeros(1),
+            launch_s=self._archs.calibration.launch_s,
         )
 
     def _attention(
@@ -440,6 +462,7 @@ class Pricer:
             fill_s=sum((product.fill_s for product in products), nothing),
             first_load_s=self._first_load_s(products[0], share),
             turns_s=lanes_s,
+            launch_s=self._archs.calibration.launch_s,
         )
 
     def _fused(self, tensor: _TensorPart, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
@@ -464,4 +487,5 @@ class Pricer:
             hbm_s=self._hbm_s(reads, writes, share),
             fill_s=tensor.fill_s,
             first_load_s=self._first_load_s(tensor, share),
+            launch_s=self._archs.calibration.launch_s,
         )
