@@ -1,23 +1,19 @@
 """Chakra execution traces (``.et``): metadata first, then one record for each node, plain or gzip."""
 
-import gzip
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, cast
 
 from google.protobuf.message import DecodeError
 
-from archplace.arch_configs.errors import ConfigError, Problem
+from archplace.arch_configs.errors import ConfigError
 from archplace.workloads.traces import chakra_pb2
 from archplace.workloads.traces._records import frame, read_records
+from archplace.workloads.traces._sink import Sink
 from archplace.workloads.traces._source import Source
 from archplace.workloads.traces.attributes import attribute_fields, read_attribute
 from archplace.workloads.traces.node import Node
 from archplace.workloads.traces.trace import Metadata, node_complaint, version_complaint
-
-_GZIP_LEVEL = 4
 
 
 class ChakraReader:
@@ -61,9 +57,9 @@ class ChakraReader:
                 raise self._source.error(complaint, offset)
             yield node
 
-    def error(self, message: str) -> ConfigError:
-        """Return the error for what is wrong with the last node that was given."""
-        return self._source.error(message, self.offset)
+    def error(self, message: str, offset: int | None = None) -> ConfigError:
+        """Return the error for what is wrong with the node at ``offset``, or with the last that was given."""
+        return self._source.error(message, self.offset if offset is None else offset)
 
     def _read_metadata(self) -> Metadata:
         first = next(self._records, None)
@@ -88,55 +84,30 @@ class ChakraReader:
 class ChakraWriter:
     """Writes a trace node by node; a context manager. With the suffix ``.gz`` it is compressed.
 
-    The file appears under its name when all is written: what is interrupted leaves none behind. The same nodes give the
-    same bytes.
+    The file appears under its name when all is written. The same nodes give the same bytes.
     """
 
     def __init__(self, path: str | Path, metadata: Metadata) -> None:
         """Begin the file with ``metadata``. Raises :class:`ConfigError` where it cannot be written."""
-        self.path = Path(path)
-        self._partial = self.path.with_name(f"{self.path.name}.partial-{os.getpid()}")
-        try:
-            self._raw = self._partial.open("wb")
-        except OSError as error:
-            raise _unwritable(self.path, error) from None
-        self._stream: BinaryIO = self._raw
-        if self.path.suffix == ".gz":
-            packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=self._raw, mtime=0)
-            self._stream = cast(BinaryIO, packed)
+        self._sink = Sink(path)
         fields = [attribute_fields(attribute) for attribute in metadata.attributes]
         message = chakra_pb2.GlobalMetadata(version=metadata.version, attr=fields)
-        self._put(message.SerializeToString())
+        self._sink.write(frame(message.SerializeToString()))
 
     def __enter__(self) -> "ChakraWriter":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        try:
-            if self._stream is not self._raw:
-                self._stream.close()
-            self._raw.close()
-            if kind is None:
-                self._partial.replace(self.path)
-        except OSError as problem:
-            raise _unwritable(self.path, problem) from None
-        finally:
-            self._partial.unlink(missing_ok=True)
+        self._sink.close(keep=kind is None)
 
     def write(self, nodes: Iterable[Node]) -> int:
         """Write ``nodes`` and return how many they were."""
         count = 0
-        put = self._put
+        put = self._sink.write
         for node in nodes:
-            put(node.message.SerializeToString())
+            put(frame(node.message.SerializeToString()))
             count += 1
         return count
-
-    def _put(self, record: bytes) -> None:
-        try:
-            self._stream.write(frame(record))
-        except OSError as error:
-            raise _unwritable(self.path, error) from None
 
 
 def _looks_like_node(record: bytes) -> bool:
@@ -146,7 +117,3 @@ def _looks_like_node(record: bytes) -> bool:
     except DecodeError:
         return False
     return node.id != 0 or node.type != 0
-
-
-def _unwritable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError([Problem(place=str(path), key="", message=f"cannot be written: {error.strerror or error}")])
