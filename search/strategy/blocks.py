@@ -8,6 +8,7 @@ import numpy as np
 from archplace.costmodel import Offload, Pricer
 from archplace.costmodel.network import DeviceOrder, NetworkPricer, Share
 from archplace.costmodel.network.orders import distinct_orders
+from archplace.costmodel.software import SoftwarePricer
 from archplace.search.pipeline import PipelineSchedule
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, optimizer_operator
@@ -123,7 +124,7 @@ class BlockMaker:
         self.problem, self.axes, self.cache = problem, axes, cache
         self.network: NetworkPricer = problem.network()
         self._architectures = problem.architectures
-        self._pricer = Pricer(self._architectures, problem.cluster, network=self.network)
+        self._pricer = SoftwarePricer(self._architectures, problem.cluster, network=self.network)
         self._known: dict[LayerSharding, tuple[TrainingStep, PassGraphs]] = {}
         self._optimizer_s = np.array([self._optimizer_s_per_parameter()])
         self.refused: dict[str, int] = {}
@@ -154,12 +155,14 @@ class BlockMaker:
 
     def _optimizer_s_per_parameter(self) -> float:
         operator = optimizer_operator(self.problem.workload.optimizer_work(OPTIMIZER_PARAMETERS))
-        return float(self._pricer.price([operator]).all_s[0, 0]) / OPTIMIZER_PARAMETERS
+        # Optimizers have one kernel for all parameters, whatever other element-wise work is made of.
+        pricer = Pricer(self._architectures, self.problem.cluster, network=self.network)
+        return float(pricer.price([operator]).all_s[0, 0]) / OPTIMIZER_PARAMETERS
 
     def pricer(self, order: DeviceOrder) -> Pricer:
         """Return the prices of operators whose groups lie as ``order`` has them."""
         groups = {axis: order.group(axis) for axis in LAYER_AXES}
-        return Pricer(self._architectures, self.problem.cluster, network=self.network, groups=groups)
+        return SoftwarePricer(self._architectures, self.problem.cluster, network=self.network, groups=groups)
 
     def _layers(self, sharding: LayerSharding) -> tuple[TrainingStep, PassGraphs]:
         """Return the step of a sharding and the passes over its layers."""
@@ -172,11 +175,13 @@ class BlockMaker:
     def _exchanges(self, order: DeviceOrder) -> Exchanges:
         """Return the prices of what layers exchange whose groups lie as ``order`` has them."""
         known: dict[Collective, float] = {}
+        least_s = self.problem.cluster.software.dispatch_s
 
         def seconds(collective: Collective) -> float:
             if collective not in known:
                 payload, group = float(collective.payload_bytes), order.group(collective.axis)
-                known[collective] = float(self.network.seconds(collective.kind, payload, group))
+                found = float(self.network.seconds(collective.kind, payload, group))
+                known[collective] = max(found, least_s) if found else found
             return known[collective]
 
         return seconds
