@@ -52,7 +52,9 @@ def block_cycles(
     * a power limit lets the arrays run at the fraction φ (``sustained``) of their rate when all work, and at more when
       fewer do: W·t · max(1, min(T/S, 1)/φ);
     * local port: a tile's operands once per d rows or w columns of the arrays, and the result;
-    * global port: each tile reads its operands itself, (r + c)·κ; partial results are written and read back.
+    * global port: each tile reads its operands itself, (r + c)·κ;
+    * a multiprocessor's arrays wait while its tile's result leaves: all results, what an epilogue reads, and partial
+      results, written and read back, pass the global port with no computing beside.
 
     A tile's accumulators take at most half of its multiprocessor's local buffers; the smallest tile always goes. The
     rest is as in :func:`archplace.costmodel._gemm.array_cycles`.
@@ -74,8 +76,9 @@ def block_cycles(
     local = waves * tile_elements / (units * configs.local_elements_per_cycle[:, None])
     partial = np.where(parts > 1, parts, 0.0) * (gemm.batch * gemm.m * gemm.n * ACCUMULATOR_BYTES / element_bytes)
     read = tiles * (rows + cols) * kappa + partial + epilogue[0]
-    written = partial + max(float(gemm.batch * gemm.m * gemm.n), epilogue[1])
-    shared = np.maximum(read, written) / configs.global_elements_per_cycle[:, None]
+    result = max(float(gemm.batch * gemm.m * gemm.n), epilogue[1])
+    shared = np.maximum(read, partial + result) / configs.global_elements_per_cycle[:, None]
+    leaving = (2 * partial + result + epilogue[0]) / configs.global_elements_per_cycle[:, None]
 
     fill = np.minimum(d, rows) + np.minimum(w, cols) - 2
     if pipelining is Pipelining.IDEAL:
@@ -84,7 +87,7 @@ def block_cycles(
         fill = fill * waves
     room = units * configs.local_elements[:, None] * (element_bytes / ACCUMULATOR_BYTES / 2)
     fits = (rows * cols <= room) | (rows * cols == (rows * cols).min())
-    total = np.where(fits, np.maximum(np.maximum(compute, local) + fill, shared), np.inf)
+    total = np.where(fits, np.maximum(np.maximum(compute, local) + fill + leaving, shared), np.inf)
 
     best = (np.arange(len(total)), total.argmin(axis=1))
     tiles, read = (np.broadcast_to(column, total.shape)[best] for column in (tiles, read))
@@ -95,6 +98,7 @@ def block_cycles(
         fill=np.broadcast_to(fill, total.shape)[best],
         balanced=tiles * tile_cycles[best] * units[:, 0] / count[:, 0],
         unthrottled=unthrottled[best],
+        leaving=leaving[best],
         local_elements=tiles * np.broadcast_to(tile_elements, total.shape)[best],
         global_read_elements=read,
     )

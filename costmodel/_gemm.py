@@ -72,11 +72,17 @@ class ArrayCycles:
     """What computing would take if all units had equal shares, padding included."""
     unthrottled: FloatArray
     """What computing would take at the arrays' full rate."""
+    leaving: FloatArray | None = None
+    """Cycles of the global port in which arrays wait for their results to leave; ``None``: they leave behind the
+    computing."""
 
     @property
     def total(self) -> FloatArray:
         """Computing and local port overlap, filling and draining come on top; the global port runs beside all that."""
-        return np.maximum(np.maximum(self.compute, self.local_port) + self.fill, self.global_port)
+        array = np.maximum(self.compute, self.local_port) + self.fill
+        if self.leaving is not None:
+            array = array + self.leaving
+        return np.maximum(array, self.global_port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

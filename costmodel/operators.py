@@ -18,10 +18,12 @@ from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.errors import ConfigError
 from archplace.costmodel._attention import passes_again
+from archplace.costmodel._attention_blocks import attention_tiles, tile_array_cycles, tile_lane_cycles
 from archplace.costmodel._blocks import block_cycles
 from archplace.costmodel._gemm import ArrayCycles, Pipelining, TensorConfigs, Traffic, array_cycles, canonical, traffic
 from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_on_chip
 from archplace.costmodel.network import Group, NetworkPricer, PricingMode
+from archplace.costmodel.parts import Activity, Parts
 from archplace.workloads.operators import Axis, Collective, FusedAttention, Gemm, Operator, Unit, VectorWork
 
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
@@ -47,55 +49,6 @@ class OperatorPrices:
     """On one unit, the ports shared evenly. For a network operator: its only mode."""
     all_s: FloatArray
     """On all units of its kind, with nothing else running. For a network operator the same as ``one_s``."""
-
-
-class Parts(NamedTuple):
-    """Where an operator's seconds go, shape ``(n_archs,)`` each.
-
-    Array and local port overlap and are followed by filling and draining; lanes, global port and HBM run beside
-    them; launch and load of the first tile precede everything. Where lanes and arrays take turns, the lanes' seconds
-    come on top of the arrays' as well.
-    """
-
-    array_s: FloatArray
-    lanes_s: FloatArray
-    local_port_s: FloatArray
-    global_port_s: FloatArray
-    hbm_s: FloatArray
-    fill_s: FloatArray
-    """Filling and draining of the array."""
-    first_load_s: FloatArray
-    """Load of one unit's first tile from HBM; the other units' tiles come while the first computes."""
-    turns_s: FloatArray = np.zeros(1)
-    """Lane work that the arrays wait for."""
-    launch_s: float = 0.0
-    """From the end of the operator before to the start of this one."""
-
-    @property
-    def total_s(self) -> FloatArray:
-        """Seconds of the operator."""
-        array = np.maximum(self.array_s, self.local_port_s) + self.fill_s + self.turns_s
-        beside = np.maximum(np.maximum(self.lanes_s, self.global_port_s), self.hbm_s)
-        total: FloatArray = np.maximum(array, beside) + self.first_load_s
-        return total + self.launch_s if self.launch_s else total
-
-
-class Activity(NamedTuple):
-    """What one execution of an operator does on one device when all units work on it, per architecture.
-
-    Shapes ``(n_archs,)`` or ``(1,)`` where all architectures do the same; plain numbers do not depend on them at all.
-    """
-
-    macs: float
-    """Multiply-accumulates, without padding."""
-    lane_operations: float
-    local_bytes: FloatArray
-    """Into and out of the tensor units' local buffers, all units together."""
-    global_bytes: FloatArray
-    """Between the global buffer and the units; what several units need at once is read once."""
-    hbm_bytes: FloatArray
-    network_bytes: float
-    """Sent to other devices."""
 
 
 class _TensorPart(NamedTuple):
@@ -349,11 +302,14 @@ class Pricer:
         size = ELEMENT_BYTES[precision]
         gemm, cycles, of, moved, buffer = self._product(gemm, precision, epilogue, one_unit=one_unit)
         clock = self._archs.clock_hz
+        fill_s = cycles.fill[of] / clock
+        if cycles.leaving is not None:
+            fill_s = fill_s + cycles.leaving[of] / clock / share
         return _TensorPart(
             array_s=cycles.compute[of] / clock,
             local_port_s=cycles.local_port[of] / clock,
             global_port_s=cycles.global_port[of] / clock / share,
-            fill_s=cycles.fill[of] / clock,
+            fill_s=fill_s,
             read_bytes=(moved.a + moved.b)[buffer] * (gemm.batch * size),
             write_bytes=moved.c[buffer] * (gemm.batch * size),
             first_load_bytes=np.minimum(self._archs.tensor_rows, gemm.k)
@@ -447,22 +403,65 @@ class Pricer:
         probabilities go between arrays and lanes as the products' results and operands do, through the global buffer;
         HBM sees what ``work`` says and what :func:`passes_again` adds.
         """
+        again = passes_again(attention, ELEMENT_BYTES[precision], self._archs.global_buffer_bytes * share)
+        reads, writes = again.read_bytes + float(work.read_bytes), again.write_bytes + float(work.write_bytes)
+        hbm_s = self._hbm_s(reads, writes, share)
+        if self._archs.blocks is not None:
+            return self._attention_in_blocks(attention, work, precision, hbm_s, one_unit=one_unit, share=share)
         products = [
             self._tensor(product, precision, None, one_unit=one_unit, share=share) for product in attention.products
         ]
-        again = passes_again(attention, ELEMENT_BYTES[precision], self._archs.global_buffer_bytes * share)
-        reads, writes = again.read_bytes + float(work.read_bytes), again.write_bytes + float(work.write_bytes)
         nothing, lanes_s = np.zeros(1), self._lanes(work, one_unit=one_unit)
         return Parts(
             array_s=sum((product.array_s for product in products), nothing),
             lanes_s=lanes_s,
             local_port_s=sum((product.local_port_s for product in products), nothing),
             global_port_s=sum((product.global_port_s for product in products), nothing),
-            hbm_s=self._hbm_s(reads, writes, share),
+            hbm_s=hbm_s,
             fill_s=sum((product.fill_s for product in products), nothing),
             first_load_s=self._first_load_s(products[0], share),
             turns_s=lanes_s,
             launch_s=self._archs.calibration.launch_s,
+        )
+
+    def _attention_in_blocks(
+        self,
+        attention: FusedAttention,
+        work: VectorWork,
+        precision: str,
+        hbm_s: FloatArray,
+        *,
+        one_unit: bool,
+        share: FloatArray,
+    ) -> Parts:
+        """Price attention whose tiles multiprocessors take one at a time; its arrays wait for sums as for lanes."""
+        archs, blocks, size = self._archs, self._archs.blocks, ELEMENT_BYTES[precision]
+        assert blocks is not None
+        self._tensor_configs(precision, one_unit)  # refuses a precision without a rate
+        tiles = attention_tiles(attention, work, blocks)
+        elements = (archs.tensor_rows * archs.tensor_cols).astype(np.float64)
+        tensor_count = np.ones(1) if one_unit else archs.tensor_count.astype(np.float64)
+        vector_count = np.ones(1) if one_unit else archs.vector_count.astype(np.float64)
+        array_cycles = tile_array_cycles(
+            tiles,
+            tensor_count,
+            elements * archs.tensor_macs_per_element[precision],
+            blocks,
+            archs.calibration.tensor_rate,
+        )
+        local_bytes = attention.macs * (1.0 / archs.tensor_rows + 1.0 / archs.tensor_cols) * size
+        lanes_s = tile_lane_cycles(tiles, vector_count, archs.vector_lanes.astype(np.float64)) / archs.clock_hz
+        port_bytes_per_s = self._global_bytes_per_s * share
+        return Parts(
+            array_s=array_cycles / archs.clock_hz,
+            lanes_s=lanes_s,
+            local_port_s=local_bytes / (tensor_count * archs.tensor_local_bytes_per_s),
+            global_port_s=(tiles.read_elements * size + tiles.sum_bytes) / port_bytes_per_s,
+            hbm_s=hbm_s,
+            fill_s=np.zeros(1),
+            first_load_s=np.zeros(1),
+            turns_s=lanes_s + tiles.sum_bytes / port_bytes_per_s,
+            launch_s=archs.calibration.launch_s,
         )
 
     def _fused(self, tensor: _TensorPart, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
