@@ -36,6 +36,10 @@ Effort = Literal["normal", "quick"]
 EFFORT_TOLERANCES: dict[Effort, tuple[float, ...]] = {"normal": (0.0,), "quick": (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)}
 """Relative gap that a run may leave between its front and the true one: the largest for sure, smaller ones if cheap."""
 
+REFERENCE_TOLERANCE = 0.2
+"""Relative gap of the best of each workload by itself where worst cases are relative to it: it comes on top of the
+front's."""
+
 Degree = Annotated[int, Field(ge=1, le=2**20)]
 
 _LOADERS: dict[str, Callable[[str], object]] = {
@@ -144,7 +148,9 @@ class Run:
         """
         if max(self.tolerances) == 0:
             return self.tolerances
-        return (math.inf, *self.tolerances) if Objective.WORST_CASE in self.objectives else (math.inf,)
+        if Objective.WORST_CASE not in self.objectives:
+            return (math.inf,)
+        return tuple(tolerance for tolerance in self.tolerances if tolerance <= REFERENCE_TOLERANCE)
 
     @property
     def inputs(self) -> dict[str, str]:
