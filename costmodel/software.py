@@ -7,7 +7,8 @@ import numpy as np
 from archplace.arch_configs.architectures import Architectures
 from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel.network import Group, NetworkPricer
-from archplace.costmodel.operators import OperatorPrices, Parts, Pricer
+from archplace.costmodel.operators import OperatorPrices, Pricer
+from archplace.costmodel.parts import Parts
 from archplace.workloads.operators import Axis, Collective, Operator, Unit
 
 
