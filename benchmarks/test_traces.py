@@ -3,6 +3,7 @@
 import time
 
 import pytest
+
 from archplace.workloads.traces import (
     Attribute,
     AttributeKind,

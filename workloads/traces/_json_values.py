@@ -4,7 +4,6 @@ import base64
 import binascii
 import math
 from collections.abc import Callable
-from typing import cast
 
 from archplace.workloads.traces import chakra_pb2
 from archplace.workloads.traces.attributes import AttributeKind, Scalar
@@ -45,20 +44,20 @@ def attribute_fields_of(document: object) -> dict[str, object]:
         raise TypeError(f"an attribute is an object, found {document!r:.60}")
     fields: dict[str, object] = {}
     for name, found in document.items():
-        if name == "name":
-            fields["name"] = from_json("string", found)
-        elif name in ("docString", "doc_string"):
-            fields["doc_string"] = from_json("string", found)
-        elif "value" in fields:
-            raise ValueError(f"attribute {document.get('name')!r:.60} has more than one value")
+        field, plain = _PLAIN.get(name, ("", None))
+        if type(found) is plain:
+            fields[field] = found
+        elif plain is str:
+            fields[field] = from_json("string", found)
         else:
             try:
-                fields["value"] = _read_value(name, found)
+                kind, value = _read_value(name, found)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"attribute {document.get('name')!r:.60}: {error}") from None
-    if "value" in fields:
-        kind, value = cast(tuple[str, object], fields.pop("value"))
-        fields[kind] = value
+            fields[kind] = value
+    # Name, documentation and one value, each in one of its spellings.
+    if len(fields) < len(document) or len(fields) - ("name" in fields) - ("doc_string" in fields) > 1:
+        raise ValueError(f"attribute {document.get('name')!r:.60} has more than one value, or one twice")
     return fields
 
 
@@ -119,6 +118,17 @@ _WRITE: dict[str, Callable[[object], object]] = {
     **dict.fromkeys(("int64", "uint64", "sint64", "fixed64", "sfixed64"), str),
     "bytes": _packed,
 }
+
+_PLAIN: dict[str, tuple[str, type]] = {
+    "name": ("name", str),
+    "docString": ("doc_string", str),
+    "doc_string": ("doc_string", str),
+    "boolVal": ("bool_val", bool),
+    "doubleVal": ("double_val", float),
+    "int32Val": ("int32_val", int),
+    "stringVal": ("string_val", str),
+}
+"""Members whose values stand for themselves, with the field and the only type that does."""
 
 _FORMS = {kind.value: (_camel(kind), kind.is_list, _WRITE.get(_BASES[kind][0])) for kind in AttributeKind}
 """Of each member of the union: its name in JSON, whether it is a list, and what writes a value, unless as it is."""

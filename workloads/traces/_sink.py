@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 
 from archplace.arch_configs.errors import ConfigError, Problem
 
-_GZIP_LEVEL = 4
+_GZIP_LEVEL = 1
 
 
 class Sink:
