@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from archplace.arch_configs.accelerator_files import accelerator_names, load_accelerator
     from archplace.arch_configs.architectures import Architectures
     from archplace.arch_configs.area import AreaBreakdown, Resources, area_breakdown, area_mm2, price_accelerator_area
+    from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
     from archplace.arch_configs.cluster import Cluster, Endpoint, Host, NetworkDimension, Topology
     from archplace.arch_configs.cluster_files import cluster_names, load_cluster
     from archplace.arch_configs.errors import ArchplaceError, ConfigError, InfeasibleError, Problem, StoreError
@@ -44,6 +45,11 @@ else:
             "area_breakdown",
             "area_mm2",
             "price_accelerator_area",
+        ),
+        "calibration": (
+            "NOMINAL",
+            "Blocks",
+            "Calibration",
         ),
         "cluster": (
             "Cluster",
@@ -89,10 +95,13 @@ else:
 
 
 __all__ = [
+    "NOMINAL",
     "Accelerator",
     "Architectures",
     "ArchplaceError",
     "AreaBreakdown",
+    "Blocks",
+    "Calibration",
     "Cluster",
     "ConfigError",
     "DesignSpace",

@@ -7,6 +7,8 @@ per cycle in bfloat16; a TPU v4 is 8 tensor units of 128 × 128 with one.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorUnits:
@@ -24,6 +26,8 @@ class TensorUnits:
     """Capacity of the operand buffer of one tensor unit."""
     local_bandwidth_bytes_per_s: float
     """Bytes per second between one tensor unit's local buffer and its array, reads and writes together."""
+    blocks: Blocks | None = None
+    """How kernels cut products into tiles; ``None`` where any division of a product over the units will do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,5 +78,6 @@ class Accelerator:
     thermal_design_power_w: float | None = None
     technology: str | None = None
     """Name of the technology table that prices this accelerator's area."""
+    calibration: Calibration = NOMINAL
     sources: Mapping[str, str]
     """Where each number comes from: dotted key of the YAML file to source text."""

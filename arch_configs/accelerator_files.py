@@ -10,13 +10,24 @@ from archplace.arch_configs._sources import Sourced, check_sources, collect_sour
 from archplace.arch_configs._suggest import unknown_name
 from archplace.arch_configs._yaml import Document, KeyPath
 from archplace.arch_configs.accelerator import Accelerator, GlobalBuffer, Hbm, TensorUnits, VectorUnits
+from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
 from archplace.arch_configs.files import FileModel, parse_document, read_lenient
 from archplace.arch_configs.technology import technology_names
-from archplace.arch_configs.units import Bytes, BytesPerSecond, Hertz, SquareMillimetres, Watts
+from archplace.arch_configs.units import Bytes, BytesPerSecond, Hertz, SecondsOrZero, SquareMillimetres, Watts
 
 Count = Annotated[int, Field(ge=1, le=2**24)]
 MacRates = Annotated[dict[str, Annotated[float, Field(gt=0, le=2**16)]], Field(min_length=1)]
 """Multiply-accumulates per element and cycle, by precision."""
+
+Side = Annotated[int, Field(ge=1, le=2**16)]
+Tiles = Annotated[list[tuple[Side, Side]], Field(min_length=1, max_length=64)]
+"""Rows and columns of tiles of a product's result."""
+Fraction = Annotated[float, Field(gt=0, le=1)]
+
+
+class _Blocks(Sourced):
+    units: Count
+    tiles: Tiles
 
 
 class _TensorUnits(Sourced):
@@ -26,6 +37,7 @@ class _TensorUnits(Sourced):
     macs_per_element_per_cycle: MacRates
     local_buffer: Bytes
     local_bandwidth: BytesPerSecond
+    blocks: _Blocks | None = None
 
 
 class _VectorUnits(Sourced):
@@ -46,6 +58,14 @@ class _Hbm(Sourced):
     separate_ports: bool = False
 
 
+class _Calibration(Sourced):
+    tensor_rate: Fraction = NOMINAL.tensor_rate
+    lane_rate: Fraction = NOMINAL.lane_rate
+    global_buffer_bandwidth: Fraction = NOMINAL.global_buffer_bandwidth
+    hbm_bandwidth: Fraction = NOMINAL.hbm_bandwidth
+    launch: SecondsOrZero = NOMINAL.launch_s
+
+
 class AcceleratorFields(Sourced):
     """An accelerator as a file gives it; the meanings are those of :class:`Accelerator`."""
 
@@ -59,6 +79,7 @@ class AcceleratorFields(Sourced):
     vector_units: _VectorUnits
     global_buffer: _GlobalBuffer
     hbm: _Hbm
+    calibration: _Calibration | None = None
 
     @field_validator("technology")
     @classmethod
@@ -74,7 +95,8 @@ class _AcceleratorFile(FileModel):
 
 def accelerator_sections(key_path: KeyPath) -> list[KeyPath]:
     """Return the sections whose numbers need sources, of the accelerator that stands at ``key_path`` of a file."""
-    return [key_path, *((*key_path, part) for part in ("tensor_units", "vector_units", "global_buffer", "hbm"))]
+    parts = ("tensor_units", "vector_units", "global_buffer", "hbm", "calibration")
+    return [key_path, *((*key_path, part) for part in parts), (*key_path, "tensor_units", "blocks")]
 
 
 def accelerator_names() -> tuple[str, ...]:
@@ -105,6 +127,9 @@ def build_accelerator(fields: AcceleratorFields, document: Document, key_path: K
             macs_per_element_per_cycle=tensor.macs_per_element_per_cycle,
             local_buffer_bytes=tensor.local_buffer,
             local_bandwidth_bytes_per_s=tensor.local_bandwidth,
+            blocks=None
+            if tensor.blocks is None
+            else Blocks(units=tensor.blocks.units, tiles=tuple(tensor.blocks.tiles)),
         ),
         vector_units=VectorUnits(count=vector.count, lanes=vector.lanes, local_buffer_bytes=vector.local_buffer),
         global_buffer=GlobalBuffer(
@@ -119,5 +144,16 @@ def build_accelerator(fields: AcceleratorFields, document: Document, key_path: K
         die_area_mm2=fields.die_area,
         thermal_design_power_w=fields.thermal_design_power,
         technology=fields.technology,
+        calibration=NOMINAL if fields.calibration is None else _calibration(fields.calibration),
         sources=collect_sources(document, accelerator_sections(key_path)),
+    )
+
+
+def _calibration(fields: _Calibration) -> Calibration:
+    return Calibration(
+        tensor_rate=fields.tensor_rate,
+        lane_rate=fields.lane_rate,
+        global_buffer_bandwidth=fields.global_buffer_bandwidth,
+        hbm_bandwidth=fields.hbm_bandwidth,
+        launch_s=fields.launch,
     )

@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archplace.arch_configs.accelerator import Accelerator
+from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+_NOT_COLUMNS = frozenset({"tensor_macs_per_element", "blocks", "calibration"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,10 @@ class Architectures:
     hbm_stacks: IntArray
     area_mm2: FloatArray
     """Area by the space's technology table; NaN where no table prices it."""
+    blocks: Blocks | None = None
+    """How kernels cut products on all of them."""
+    calibration: Calibration = NOMINAL
+    """What kernels reach of the rates, on all of them."""
 
     def __len__(self) -> int:
         return len(self.clock_hz)
@@ -50,9 +57,7 @@ class Architectures:
     def take(self, indices: NDArray[np.intp] | NDArray[np.int64] | NDArray[np.bool_] | slice) -> Self:
         """Return the architectures at ``indices`` (an index array, a mask or a slice), in that order."""
         columns = {
-            field.name: getattr(self, field.name)[indices]
-            for field in fields(self)
-            if field.name != "tensor_macs_per_element"
+            field.name: getattr(self, field.name)[indices] for field in fields(self) if field.name not in _NOT_COLUMNS
         }
         rates = {precision: rate[indices] for precision, rate in self.tensor_macs_per_element.items()}
         return replace(self, **columns, tensor_macs_per_element=rates)
@@ -79,4 +84,6 @@ class Architectures:
             hbm_separate_ports=np.array([accelerator.hbm.separate_ports]),
             hbm_stacks=np.array([accelerator.hbm.stacks]),
             area_mm2=np.array([area_mm2], dtype=np.float64),
+            blocks=tensor.blocks,
+            calibration=accelerator.calibration,
         )

@@ -85,6 +85,35 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """How the programs that run on a cluster differ from ideal ones; the defaults say not at all."""
+
+    dispatch_s: float = 0.0
+    """Seconds in which a host hands a device its next operator. Where kernels are not recorded beforehand no operator
+    takes less, because the device waits (PyTorch, "CUDA semantics", sections on asynchronous execution and graphs)."""
+    vector_traffic: float = 1.0
+    """Bytes that element-wise operators move, over those that they would move if each were one kernel: frameworks that
+    run operators one by one write and read what lies between their steps, such as casts (Ivanov et al. 2021,
+    arXiv:2007.00072, section 3)."""
+    tensor_pieces: int = 1
+    """Pieces into which jobs cut products to hide the exchanges of tensor parallelism behind them."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not self.dispatch_s >= 0:
+            problems.append(f"dispatch_s is {self.dispatch_s}, must not be negative")
+        if not self.vector_traffic >= 1:
+            problems.append(f"vector_traffic is {self.vector_traffic}, must be at least 1")
+        if self.tensor_pieces < 1:
+            problems.append(f"tensor_pieces is {self.tensor_pieces}, must be at least 1")
+        if problems:
+            raise ValueError("; ".join(problems))
+
+
+IDEAL_SOFTWARE = Software()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Network dimensions from fast to slow; device ``x`` has coordinate ``x // prod(faster sizes) % size`` in each."""
 
@@ -94,6 +123,9 @@ class Cluster:
     endpoint: Endpoint = field(default_factory=Endpoint)
     host: Host | None = None
     """None where nothing is known of it; then nothing can be offloaded."""
+    accelerator: str | None = None
+    """Name of the built-in accelerator that the cluster consists of; None where any may stand in it."""
+    software: Software = IDEAL_SOFTWARE
 
     @property
     def size(self) -> int:

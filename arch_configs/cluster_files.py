@@ -14,7 +14,16 @@ from pydantic import Field, field_validator
 from archplace.arch_configs._builtin import builtin_names, locate
 from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
 from archplace.arch_configs._yaml import Document, KeyPath, dotted
-from archplace.arch_configs.cluster import Cluster, Endpoint, Host, NetworkDimension, Topology, achievable_problem
+from archplace.arch_configs.cluster import (
+    IDEAL_SOFTWARE,
+    Cluster,
+    Endpoint,
+    Host,
+    NetworkDimension,
+    Software,
+    Topology,
+    achievable_problem,
+)
 from archplace.arch_configs.files import FileModel, parse_document, read_lenient
 from archplace.arch_configs.units import Bytes, BytesPerSecond, SecondsOrZero
 
@@ -64,12 +73,20 @@ class _Host(Sourced):
     memory: Bytes
 
 
+class _Software(Sourced):
+    dispatch: SecondsOrZero = IDEAL_SOFTWARE.dispatch_s
+    vector_traffic: Annotated[float, Field(ge=1, le=100)] = IDEAL_SOFTWARE.vector_traffic
+    tensor_pieces: Annotated[int, Field(ge=1, le=64)] = IDEAL_SOFTWARE.tensor_pieces
+
+
 class _Cluster(FileModel):
     name: _Text
     description: str = ""
+    accelerator: _Text | None = None
     dimensions: Annotated[tuple[_Dimension, ...], Field(min_length=1, max_length=16)]
     endpoint: _Endpoint | None = None
     host: _Host | None = None
+    software: _Software | None = None
 
 
 class _ClusterFile(FileModel):
@@ -122,7 +139,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     """
     document = read_lenient(locate(name_or_path, "clusters", "cluster"))
     sections = _sections(document)
-    others: list[KeyPath] = [("cluster", "endpoint"), ("cluster", "host")]
+    others: list[KeyPath] = [("cluster", part) for part in ("endpoint", "host", "software")]
     document = _with_dimension_problems(check_sources(document, [*sections, *others]), sections)
     file = parse_document(document, _ClusterFile).cluster
     dimensions: list[NetworkDimension] = []
@@ -137,13 +154,21 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         if section[-1] in file.model_fields_set:
             texts = collect_sources(document, [section])
             sources |= {f"{section[-1]}.{key}": text for key, text in texts.items()}
-    endpoint, host = file.endpoint, file.host
+    endpoint, host, software = file.endpoint, file.host, file.software
     return Cluster(
         name=file.name,
         dimensions=tuple(dimensions),
         sources=sources,
         endpoint=Endpoint(start_s=endpoint.start, pass_bytes_per_s=endpoint.pass_bandwidth) if endpoint else Endpoint(),
         host=Host(bandwidth_bytes_per_s=host.bandwidth, memory_bytes=host.memory) if host else None,
+        accelerator=file.accelerator,
+        software=IDEAL_SOFTWARE
+        if software is None
+        else Software(
+            dispatch_s=software.dispatch,
+            vector_traffic=software.vector_traffic,
+            tensor_pieces=software.tensor_pieces,
+        ),
     )
 
 

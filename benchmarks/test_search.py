@@ -48,7 +48,7 @@ RUNS = {
 def test_search(benchmark, tmp_path: Path, name: str, effort: str) -> None:
     text, seconds, gib = RUNS[name]
     (tmp_path / "run.yaml").write_text(text)
-    command = [sys.executable, "-m", "archplace", "search", "run.yaml", "--out", "out", "--format", "json"]
+    command = [sys.executable, "-m", "archplace", "search", "run.yaml", "--out", "out"]
     command += ["--effort", effort]
 
     def search() -> subprocess.CompletedProcess[str]:

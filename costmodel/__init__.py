@@ -40,7 +40,8 @@ from archplace.costmodel.network import (
     transfer_s,
 )
 from archplace.costmodel.offload import HostTraffic, Offload
-from archplace.costmodel.operators import ELEMENT_BYTES, Activity, OperatorPrices, Parts, Pricer
+from archplace.costmodel.operators import ELEMENT_BYTES, OperatorPrices, Pricer
+from archplace.costmodel.parts import Activity, Parts
 from archplace.costmodel.replicas import Replicas
 from archplace.costmodel.replicas import refusal as replica_refusal
 from archplace.costmodel.state_sharding import (

@@ -23,7 +23,7 @@ class Again(NamedTuple):
     write_bytes: FloatArray
 
 
-def passes_again(attention: FusedAttention, element_bytes: int, buffer_bytes: FloatArray) -> Again:
+def passes_again(attention: FusedAttention, element_bytes: float, buffer_bytes: FloatArray) -> Again:
     """Return what passes more than once through buffers of ``buffer_bytes``, shape ``(n,)``."""
     width = attention.head_dim + attention.value_dim
     if attention.gradients:

@@ -68,11 +68,21 @@ class ArrayCycles:
     """Elements that all units together exchange with their local buffers; not cycles."""
     global_read_elements: FloatArray
     """Elements read from the global buffer, once for all units that need them; not cycles."""
+    balanced: FloatArray
+    """What computing would take if all units had equal shares, padding included."""
+    unthrottled: FloatArray
+    """What computing would take at the arrays' full rate."""
+    leaving: FloatArray | None = None
+    """Cycles of the global port in which arrays wait for their results to leave; ``None``: they leave behind the
+    computing."""
 
     @property
     def total(self) -> FloatArray:
         """Computing and local port overlap, filling and draining come on top; the global port runs beside all that."""
-        return np.maximum(np.maximum(self.compute, self.local_port) + self.fill, self.global_port)
+        array = np.maximum(self.compute, self.local_port) + self.fill
+        if self.leaving is not None:
+            array = array + self.leaving
+        return np.maximum(array, self.global_port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +177,7 @@ def array_cycles(
     pipelining: Pipelining = Pipelining.OVERLAPPED,
     dataflows: Sequence[Dataflow] = tuple(Dataflow),
     *,
+    sustained: float = 1.0,
     epilogue: tuple[float, float] = (0.0, 0.0),
 ) -> ArrayCycles:
     """Return the cycles of one product (:func:`canonical`) on every configuration, all units of each working on it.
@@ -181,7 +192,8 @@ def array_cycles(
     * global port: :func:`traffic` at the local buffer's capacity.
 
     A fused ``epilogue`` reads so many elements more from the global buffer and writes so many, instead of the result
-    where that is more. The division and dataflow with the least :attr:`ArrayCycles.total` wins.
+    where that is more. Arrays run at the fraction ``sustained`` of their rate. The division and dataflow with the least
+    :attr:`ArrayCycles.total` wins.
     """
     of, starts, over_batch, over_m, over_n = _divisions(tuple(configs.count.tolist()), gemm.batch)
     d, w, rate = configs.rows[of], configs.cols[of], configs.macs_per_element[of]
@@ -222,6 +234,8 @@ def array_cycles(
             extra = np.minimum(d, rows_used) + np.minimum(w, cols_used) - 2
         if pipelining is Pipelining.IDEAL:
             extra = np.zeros_like(cycles)
+        if sustained < 1.0:
+            cycles = cycles / sustained
         port = b * (reads + m * n) / configs.local_elements_per_cycle[of]
         total = np.maximum(np.maximum(cycles, port) + extra, shared)
         better = total < cost
@@ -239,4 +253,6 @@ def array_cycles(
         fill=fill[best],
         local_elements=local[best] * configs.local_elements_per_cycle * parts,
         global_read_elements=read[best],
+        balanced=compute[best] * sustained * parts / configs.count,
+        unthrottled=compute[best] * sustained,
     )

@@ -18,13 +18,20 @@ from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.errors import ConfigError
 from archplace.costmodel._attention import passes_again
+from archplace.costmodel._attention_blocks import attention_tiles, tile_array_cycles, tile_lane_cycles
+from archplace.costmodel._blocks import block_cycles
 from archplace.costmodel._gemm import ArrayCycles, Pipelining, TensorConfigs, Traffic, array_cycles, canonical, traffic
 from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_on_chip
 from archplace.costmodel.network import Group, NetworkPricer, PricingMode
+from archplace.costmodel.parts import Activity, Parts
 from archplace.workloads.operators import Axis, Collective, FusedAttention, Gemm, Operator, Unit, VectorWork
 
-ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
-"""Bytes of one element by precision (IEEE 754; OCP FP8 for fp8)."""
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
+"""Bytes of one element by precision (IEEE 754; OCP FP8 for fp8), scales included.
+
+mxfp8 has a scale of one byte for every 32 elements (OCP Microscaling Formats, version 1.0, table 1), nvfp4 one for
+every 16 of half a byte (NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149, section 2).
+"""
 
 
 _KEPT_TOTALS = 1 << 22
@@ -42,52 +49,6 @@ class OperatorPrices:
     """On one unit, the ports shared evenly. For a network operator: its only mode."""
     all_s: FloatArray
     """On all units of its kind, with nothing else running. For a network operator the same as ``one_s``."""
-
-
-class Parts(NamedTuple):
-    """Where an operator's seconds go, shape ``(n_archs,)`` each.
-
-    Array and local port overlap and are followed by filling and draining; lanes, global port and HBM run beside
-    them; the load of the first tile precedes everything. Where lanes and arrays take turns, the lanes' seconds come on
-    top of the arrays' as well.
-    """
-
-    array_s: FloatArray
-    lanes_s: FloatArray
-    local_port_s: FloatArray
-    global_port_s: FloatArray
-    hbm_s: FloatArray
-    fill_s: FloatArray
-    """Filling and draining of the array."""
-    first_load_s: FloatArray
-    """Load of one unit's first tile from HBM; the other units' tiles come while the first computes."""
-    turns_s: FloatArray = np.zeros(1)
-    """Lane work that the arrays wait for."""
-
-    @property
-    def total_s(self) -> FloatArray:
-        """Seconds of the operator."""
-        array = np.maximum(self.array_s, self.local_port_s) + self.fill_s + self.turns_s
-        beside = np.maximum(np.maximum(self.lanes_s, self.global_port_s), self.hbm_s)
-        return np.maximum(array, beside) + self.first_load_s
-
-
-class Activity(NamedTuple):
-    """What one execution of an operator does on one device when all units work on it, per architecture.
-
-    Shapes ``(n_archs,)`` or ``(1,)`` where all architectures do the same; plain numbers do not depend on them at all.
-    """
-
-    macs: float
-    """Multiply-accumulates, without padding."""
-    lane_operations: float
-    local_bytes: FloatArray
-    """Into and out of the tensor units' local buffers, all units together."""
-    global_bytes: FloatArray
-    """Between the global buffer and the units; what several units need at once is read once."""
-    hbm_bytes: FloatArray
-    network_bytes: float
-    """Sent to other devices."""
 
 
 class _TensorPart(NamedTuple):
@@ -117,6 +78,10 @@ def _distinct(*columns: NDArray[np.generic]) -> _Distinct:
     return _Distinct(rows=rows, of=of.reshape(-1))
 
 
+def _scaled(rates: FloatArray, fraction: float) -> FloatArray:
+    return rates if fraction == 1.0 else rates * fraction
+
+
 def _lane_operations(work: VectorWork) -> float:
     return float(work.elements * work.operations_per_element)
 
@@ -144,6 +109,9 @@ class Pricer:
         self._network = network or NetworkPricer(cluster, PricingMode.RING)
         self._groups = dict(groups or {})
         self._pipelining = pipelining
+        calibration = architectures.calibration
+        self._hbm_bytes_per_s = _scaled(architectures.hbm_bytes_per_s, calibration.hbm_bandwidth)
+        self._global_bytes_per_s = _scaled(architectures.global_buffer_bytes_per_s, calibration.global_buffer_bandwidth)
         self._units = (architectures.tensor_count + architectures.vector_count).astype(np.float64)
         # What an operator finds of the global buffer: all of it, or one or two units' shares.
         self._buffers = {
@@ -165,6 +133,8 @@ class Pricer:
         part = copy(self)
         part._archs = self._archs.take(indices)
         part._units = self._units[indices]
+        part._hbm_bytes_per_s = self._hbm_bytes_per_s[indices]
+        part._global_bytes_per_s = self._global_bytes_per_s[indices]
         part._buffers = {
             held: _Distinct(rows=buffers.rows, of=buffers.of[indices]) for held, buffers in self._buffers.items()
         }
@@ -246,6 +216,7 @@ class Pricer:
                 hbm_s=self._hbm_s(tensor.read_bytes, tensor.write_bytes, share),
                 fill_s=tensor.fill_s,
                 first_load_s=self._first_load_s(tensor, share),
+                launch_s=self._archs.calibration.launch_s,
             )
         assert operator.vector is not None
         return self._fused(tensor, operator.vector, one_unit=one_unit, share=share)
@@ -324,12 +295,12 @@ class Pricer:
 
     def _hbm_s(self, reads: FloatArray, writes: FloatArray, share: FloatArray) -> FloatArray:
         moved = np.where(self._archs.hbm_separate_ports, np.maximum(reads, writes), reads + writes)
-        return moved / (self._archs.hbm_bytes_per_s * share)
+        return moved / (self._hbm_bytes_per_s * share)
 
     def _first_load_s(self, tensor: _TensorPart, share: FloatArray) -> FloatArray:
         if self._pipelining is not Pipelining.OVERLAPPED:
             return np.zeros(1)
-        return tensor.first_load_bytes / (self._archs.hbm_bytes_per_s * share)
+        return tensor.first_load_bytes / (self._hbm_bytes_per_s * share)
 
     def _tensor(
         self, gemm: Gemm, precision: str, epilogue: VectorWork | None, *, one_unit: bool, share: FloatArray
@@ -337,11 +308,14 @@ class Pricer:
         size = ELEMENT_BYTES[precision]
         gemm, cycles, of, moved, buffer = self._product(gemm, precision, epilogue, one_unit=one_unit)
         clock = self._archs.clock_hz
+        fill_s = cycles.fill[of] / clock
+        if cycles.leaving is not None:
+            fill_s = fill_s + cycles.leaving[of] / clock / share
         return _TensorPart(
             array_s=cycles.compute[of] / clock,
             local_port_s=cycles.local_port[of] / clock,
             global_port_s=cycles.global_port[of] / clock / share,
-            fill_s=cycles.fill[of] / clock,
+            fill_s=fill_s,
             read_bytes=(moved.a + moved.b)[buffer] * (gemm.batch * size),
             write_bytes=moved.c[buffer] * (gemm.batch * size),
             first_load_bytes=np.minimum(self._archs.tensor_rows, gemm.k)
@@ -360,7 +334,14 @@ class Pricer:
         more = (epilogue.read_bytes / size, epilogue.write_bytes / size) if epilogue is not None else (0.0, 0.0)
         key = (gemm, precision, more, one_unit)
         if key not in self._cycles:
-            self._cycles[key] = array_cycles(gemm, configs, self._pipelining, epilogue=more)
+            sustained, blocks = self._archs.calibration.tensor_rate, self._archs.blocks
+            if blocks is None:
+                found = array_cycles(gemm, configs, self._pipelining, sustained=sustained, epilogue=more)
+            else:
+                found = block_cycles(
+                    gemm, configs, blocks, self._pipelining, element_bytes=size, sustained=sustained, epilogue=more
+                )
+            self._cycles[key] = found
         held = 0 if not one_unit else 1 if epilogue is None else 2
         buffers = self._buffers[held]
         if (gemm, precision, held) not in self._traffic:
@@ -382,7 +363,7 @@ class Pricer:
                 archs.tensor_macs_per_element[precision],
                 archs.tensor_local_bytes / size,
                 archs.tensor_local_bytes_per_s / (archs.clock_hz * size),
-                archs.global_buffer_bytes_per_s / (archs.clock_hz * size),
+                self._global_bytes_per_s / (archs.clock_hz * size),
             )
             count, rows, cols, rate, local, local_rate, global_rate = distinct.rows.T
             configs = TensorConfigs(
@@ -402,7 +383,7 @@ class Pricer:
         return lane_cycles(work, units, self._archs.vector_lanes.astype(np.float64)) / self._archs.clock_hz
 
     def _vector(self, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
-        lanes_s = self._lanes(work, one_unit=one_unit)
+        lanes_s = self._lanes(work, one_unit=one_unit) / self._archs.calibration.lane_rate
         buffer_bytes = self._archs.global_buffer_bytes * share
         reads = hbm_read_bytes(work, row_stays_on_chip(work, buffer_bytes))
         port_bytes = np.maximum(float(work.read_bytes) * work.passes, float(work.write_bytes))
@@ -410,10 +391,11 @@ class Pricer:
             array_s=np.zeros(1),
             lanes_s=lanes_s,
             local_port_s=np.zeros(1),
-            global_port_s=port_bytes / (self._archs.global_buffer_bytes_per_s * share),
+            global_port_s=port_bytes / (self._global_bytes_per_s * share),
             hbm_s=self._hbm_s(reads, np.full(1, float(work.write_bytes)), share),
             fill_s=np.zeros(1),
             first_load_s=np.zeros(1),
+            launch_s=self._archs.calibration.launch_s,
         )
 
     def _attention(
@@ -427,21 +409,65 @@ class Pricer:
         probabilities go between arrays and lanes as the products' results and operands do, through the global buffer;
         HBM sees what ``work`` says and what :func:`passes_again` adds.
         """
+        again = passes_again(attention, ELEMENT_BYTES[precision], self._archs.global_buffer_bytes * share)
+        reads, writes = again.read_bytes + float(work.read_bytes), again.write_bytes + float(work.write_bytes)
+        hbm_s = self._hbm_s(reads, writes, share)
+        if self._archs.blocks is not None:
+            return self._attention_in_blocks(attention, work, precision, hbm_s, one_unit=one_unit, share=share)
         products = [
             self._tensor(product, precision, None, one_unit=one_unit, share=share) for product in attention.products
         ]
-        again = passes_again(attention, ELEMENT_BYTES[precision], self._archs.global_buffer_bytes * share)
-        reads, writes = again.read_bytes + float(work.read_bytes), again.write_bytes + float(work.write_bytes)
         nothing, lanes_s = np.zeros(1), self._lanes(work, one_unit=one_unit)
         return Parts(
             array_s=sum((product.array_s for product in products), nothing),
             lanes_s=lanes_s,
             local_port_s=sum((product.local_port_s for product in products), nothing),
             global_port_s=sum((product.global_port_s for product in products), nothing),
-            hbm_s=self._hbm_s(reads, writes, share),
+            hbm_s=hbm_s,
             fill_s=sum((product.fill_s for product in products), nothing),
             first_load_s=self._first_load_s(products[0], share),
             turns_s=lanes_s,
+            launch_s=self._archs.calibration.launch_s,
+        )
+
+    def _attention_in_blocks(
+        self,
+        attention: FusedAttention,
+        work: VectorWork,
+        precision: str,
+        hbm_s: FloatArray,
+        *,
+        one_unit: bool,
+        share: FloatArray,
+    ) -> Parts:
+        """Price attention whose tiles multiprocessors take one at a time; its arrays wait for sums as for lanes."""
+        archs, blocks, size = self._archs, self._archs.blocks, ELEMENT_BYTES[precision]
+        assert blocks is not None
+        self._tensor_configs(precision, one_unit)  # refuses a precision without a rate
+        tiles = attention_tiles(attention, work, blocks)
+        elements = (archs.tensor_rows * archs.tensor_cols).astype(np.float64)
+        tensor_count = np.ones(1) if one_unit else archs.tensor_count.astype(np.float64)
+        vector_count = np.ones(1) if one_unit else archs.vector_count.astype(np.float64)
+        array_cycles = tile_array_cycles(
+            tiles,
+            tensor_count,
+            elements * archs.tensor_macs_per_element[precision],
+            blocks,
+            archs.calibration.tensor_rate,
+        )
+        local_bytes = attention.macs * (1.0 / archs.tensor_rows + 1.0 / archs.tensor_cols) * size
+        lanes_s = tile_lane_cycles(tiles, vector_count, archs.vector_lanes.astype(np.float64)) / archs.clock_hz
+        port_bytes_per_s = self._global_bytes_per_s * share
+        return Parts(
+            array_s=array_cycles / archs.clock_hz,
+            lanes_s=lanes_s,
+            local_port_s=local_bytes / (tensor_count * archs.tensor_local_bytes_per_s),
+            global_port_s=(tiles.read_elements * size + tiles.sum_bytes) / port_bytes_per_s,
+            hbm_s=hbm_s,
+            fill_s=np.zeros(1),
+            first_load_s=np.zeros(1),
+            turns_s=lanes_s + tiles.sum_bytes / port_bytes_per_s,
+            launch_s=archs.calibration.launch_s,
         )
 
     def _fused(self, tensor: _TensorPart, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
@@ -466,4 +492,5 @@ class Pricer:
             hbm_s=self._hbm_s(reads, writes, share),
             fill_s=tensor.fill_s,
             first_load_s=self._first_load_s(tensor, share),
+            launch_s=self._archs.calibration.launch_s,
         )

@@ -12,8 +12,8 @@ from archplace.costmodel.operators import ELEMENT_BYTES
 from archplace.workloads.operators import Collective, CollectiveKind, Operator, Phase, Unit
 from archplace.workloads.training_step import Layer
 
-_RESULT_BYTES = {**ELEMENT_BYTES, "fp8": ELEMENT_BYTES["bf16"]}
-"""Bytes of one element of a product's result: products of 8-bit operands leave in 16 bits (Micikevicius et al. 2022,
+_RESULT_BYTES = {precision: max(2, round(size)) for precision, size in ELEMENT_BYTES.items()}
+"""Bytes of one element of a product's result: products of narrower operands leave in 16 bits (Micikevicius et al. 2022,
 arXiv:2209.05433)."""
 
 

@@ -17,6 +17,7 @@ from archplace.arch_configs.technology import Technology
 from archplace.costmodel import Pricer
 from archplace.costmodel.energy import peak_power_w
 from archplace.costmodel.network import NetworkPricer
+from archplace.costmodel.software import SoftwarePricer
 from archplace.search.choices import KEPT, LOST, Choices, Kept, Tried
 from archplace.search.figures import Figures
 from archplace.search.groups import Groups
@@ -260,7 +261,7 @@ class Evaluator:
         return BoundBlock(values=values, code=code, amount=amount, options=options)
 
     def _pricer(self, archs: Architectures) -> Pricer:
-        return Pricer(archs, self.cluster, network=self.network)
+        return SoftwarePricer(archs, self.cluster, network=self.network)
 
     def _values(self, figures: FloatArray, power_w: FloatArray, area_mm2: FloatArray) -> FloatArray:
         references_s = self.references.seconds or (1.0,) * len(self.workloads)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.costmodel import Allowance, Pricer, StageMemory
 from archplace.costmodel.network import NetworkPricer
+from archplace.costmodel.software import SoftwarePricer
 from archplace.search.attribution import OperatorBar, attribute, bars_of
 from archplace.search.choices import WorkloadResult
 from archplace.search.schedule import ScheduleCache, ScheduleGraph
@@ -75,7 +76,7 @@ def explain(
     found: dict[int, Explanation] = {}
     for (sharding, groups), rows in rows_by_graph(results).items():
         some = [results[row] for row in rows.tolist()]
-        pricer = Pricer(architectures.take(rows), network.cluster, network=network).in_groups(groups_of(groups))
+        pricer = SoftwarePricer(architectures.take(rows), network.cluster, network=network).in_groups(groups_of(groups))
         layers = _Layers(workload.step(sharding), some, pricer, cache, workload)
         for j, row in enumerate(rows.tolist()):
             job = Job(

@@ -44,12 +44,12 @@ EVALUATED_AT_ONCE = 1024
 """Architectures, about, that are evaluated before the front is renewed, at most."""
 
 SIFTED = (64, 4096)
-"""Architectures that bounds of groups may leave to dearer ones; where more are left, the foremost are evaluated before.
-One in so many of the space, or so many if that is more; of several workloads by their number, as those below."""
+"""Architectures that bounds of groups may leave to dearer ones, one in so many of the space or so many if that is more:
+where more are left, the foremost are evaluated before."""
 
-WIDENED_BOUNDS, WIDENED_EVALUATED, WIDENED_UNPROVEN = (4096, 2048), (4096, 256), (4096, 32)
+WIDENED_BOUNDS, WIDENED_EVALUATED, WIDENED_UNPROVEN = (4096, 4096), (4096, 256), (4096, 32)
 """A larger tolerance is taken where a smaller one leaves more than these to bound by schedules, to evaluate, or with
-schedules to solve."""
+schedules to solve; with several workloads, which make each of them dearer, by their number."""
 
 LITTLE_MORE = 1.25
 """Of several tolerances that leave too much, the smaller one is taken where it leaves no more than this factor."""
@@ -78,10 +78,9 @@ class Exploration:
 
         ``engine`` answers what is asked of the evaluator, by default this process, with ``jobs`` processes that solve
         schedules. With a tolerance ε an architecture is also left out when a point is at most 1 + ε times its bound in
-        all objectives that depend on placement, and no schedule is solved that can gain less; of several tolerances,
-        largest first, each further one is taken while it leaves few architectures to bound. ``members`` (n_archs,)
-        are the architectures explored; the others stay open. The points that come by ``exchange`` prune like those of
-        the front, which they do not join.
+        all objectives that depend on placement, and no schedule is solved that can gain less; of several tolerances the
+        least is taken that leaves little to do. ``members`` (n_archs,) are the architectures explored; the others stay
+        open. The points that come by ``exchange`` prune like those of the front, which they do not join.
         """
         self.evaluator = evaluator
         self.cache = cache if cache is not None else ScheduleCache(time_limit_s=SOLVER_LIMIT_S)
@@ -143,7 +142,7 @@ class Exploration:
             self._bound_all(keep)
             self._learn()
             self._phase = "evaluation"
-            for _ in range(SEED_ROUNDS if self._exact else 1):
+            for _ in range(SEED_ROUNDS if len(self.evaluator.tiers) == 2 else 1):
                 self._evaluate_seeds(keep)
             for kind in self.evaluator.tiers[1:-1]:
                 self._sift(kind, keep)

@@ -39,7 +39,11 @@ OBJECTIVES = tuple(str(name) for name in Objective)
 
 Effort = Literal["normal", "quick"]
 EFFORT_TOLERANCES: dict[Effort, tuple[float, ...]] = {"normal": (0.0,), "quick": (0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)}
-"""Relative gap that a run may leave between its front and the true one: the first for sure, the others if cheap."""
+"""Relative gap that a run may leave between its front and the true one: the largest for sure, smaller ones if cheap."""
+
+REFERENCE_TOLERANCE = 0.2
+"""Relative gap of the best of each workload by itself where worst cases are relative to it: it comes on top of the
+front's."""
 
 _LOADERS: dict[str, Callable[[str], object]] = {
     "workload": load_workload,
@@ -141,7 +145,7 @@ class Run:
 
     @property
     def tolerances(self) -> tuple[float, ...]:
-        """Relative gaps to the true front that the search aims at one after the other; 0 for an exact one."""
+        """Relative gaps to the true front, of which the search keeps the least that is cheap; 0 for an exact one."""
         return EFFORT_TOLERANCES[self.effort]
 
     @property
@@ -157,7 +161,9 @@ class Run:
         """
         if max(self.tolerances) == 0:
             return self.tolerances
-        return (math.inf, *self.tolerances) if Objective.WORST_CASE in self.objectives else (math.inf,)
+        if Objective.WORST_CASE not in self.objectives:
+            return (math.inf,)
+        return tuple(tolerance for tolerance in self.tolerances if tolerance <= REFERENCE_TOLERANCE)
 
     @property
     def inputs(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.costmodel import Pricer
 from archplace.costmodel.network import NetworkPricer
+from archplace.costmodel.software import SoftwarePricer
 from archplace.search.choices import Choices, Tried
 from archplace.search.figures import Figures
 from archplace.search.least import Least, LeastMemory
@@ -290,11 +291,13 @@ class WorkloadSearch:
             self.evaluate(indices[new], bounds[:, new])
 
     def _price_of(self, indices: Indices, best: Architectures | None) -> Pricer:
-        return Pricer((self._archs if best is None else best).take(indices), self._cluster, network=self._network)
+        return SoftwarePricer(
+            (self._archs if best is None else best).take(indices), self._cluster, network=self._network
+        )
 
     def _price(self, indices: Indices) -> tuple[Architectures, Pricer]:
         archs = self._archs.take(indices)
-        return archs, Pricer(archs, self._cluster, network=self._network)
+        return archs, SoftwarePricer(archs, self._cluster, network=self._network)
 
     def forget(self) -> None:
         """Drop what is known of single architectures, which is computed again when needed."""

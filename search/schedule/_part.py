@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -159,16 +158,37 @@ def _part(graph: ScheduleGraph, members: NDArray[np.int64]) -> Part:
 def antichain_width(before: NDArray[np.bool_], members: NDArray[np.int64]) -> int:
     """The most operators of ``members`` that no precedence keeps from running at once.
 
-    Dilworth's theorem: the operators less a maximum matching between each and one that it precedes.
+    Dilworth's theorem: the operators less a maximum matching between each and one that it precedes, which augmenting
+    paths find (Berge).
     """
-    if len(members) < 2:
-        return len(members)
-    top = [("from", i) for i in members.tolist()]
-    graph: nx.Graph[tuple[str, int]] = nx.Graph()
-    graph.add_nodes_from(top)
-    graph.add_nodes_from(("to", i) for i in members.tolist())
-    graph.add_edges_from((("from", i), ("to", j)) for i in members.tolist() for j in members.tolist() if before[i, j])
-    return len(members) - len(nx.bipartite.hopcroft_karp_matching(graph, top)) // 2
+    after = [np.flatnonzero(row).tolist() for row in before[np.ix_(members, members)]]
+    first: dict[int, int] = {}
+    """Of each matched pair the first, by the second."""
+    second: dict[int, int] = {}
+    return len(members) - sum(_augment(start, after, first, second) for start in range(len(members)))
+
+
+def _augment(start: int, after: list[list[int]], first: dict[int, int], second: dict[int, int]) -> bool:
+    """Match ``start`` too, with other pairs changed as needed; return whether that is possible."""
+    reached: dict[int, int] = {}
+    """Operator to the one from which the path came to it."""
+    ends = [start]
+    for i in ends:
+        for j in after[i]:
+            if j in reached:
+                continue
+            reached[j] = i
+            if j in first:
+                ends.append(first[j])
+                continue
+            while True:
+                before_j = reached[j]
+                left = second.get(before_j)
+                first[j], second[before_j] = before_j, j
+                if left is None:
+                    return True
+                j = left
+    return False
 
 
 def paths_of(part: Part, data: Durations) -> list[Floats]:

@@ -1,11 +1,11 @@
 """The graph of operators that a schedule orders: kinds and precedence, without durations."""
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -81,20 +81,16 @@ class ScheduleGraph:
         ]
         if problems:
             raise ConfigError(problems)
-        graph: nx.DiGraph[int] = nx.DiGraph()
-        graph.add_nodes_from(range(count))
-        graph.add_edges_from(self.edges.tolist())
-        try:
-            order = list(nx.lexicographical_topological_sort(graph))
-        except nx.NetworkXUnfeasible:
-            cycle = [edge[0] for edge in nx.find_cycle(graph)]
-            text = " -> ".join(self.names[i] for i in [*cycle, cycle[0]])
+        after = self._successors()
+        order = _sorted(after)
+        if len(order) < count:
+            text = self._cycle()
             raise ConfigError(
                 [Problem(place="edges", key="", message=f"found the cycle {text}; precedence must be acyclic")]
-            ) from None
+            )
         before = np.zeros((count, count), dtype=np.bool_)
         for i in reversed(order):
-            for j in graph.successors(i):
+            for j in after[i]:
                 before[i] |= before[j]
                 before[i, j] = True
         edges = self.edges
@@ -119,6 +115,22 @@ class ScheduleGraph:
             array.setflags(write=False)
             object.__setattr__(self, name, array)
         self.kinds.setflags(write=False)
+
+    def _successors(self) -> list[list[int]]:
+        """Return the operators that each one directly precedes, each once."""
+        after: list[dict[int, None]] = [{} for _ in self.kinds]
+        for i, j in self.edges.tolist():
+            after[i][j] = None
+        return [list(successors) for successors in after]
+
+    def _cycle(self) -> str:
+        """Return a cycle of the precedence, which has one, by its names."""
+        # Imported where a mistake needs it: it takes longer than most programs that schedule need to start.
+        import networkx as nx
+
+        graph: nx.DiGraph[int] = nx.DiGraph(self.edges.tolist())
+        cycle = [edge[0] for edge in nx.find_cycle(graph)]
+        return " -> ".join(self.names[i] for i in [*cycle, cycle[0]])
 
     @classmethod
     def build(
@@ -197,3 +209,24 @@ def segments(graph: ScheduleGraph) -> list[NDArray[np.int64]]:
         members = np.flatnonzero(component)
         parts.append(members[np.argsort(position[members])])
     return parts
+
+
+def _sorted(after: Sequence[Sequence[int]]) -> list[int]:
+    """Return operators after all that precede them, of several that could come next the one with the least number.
+
+    Those on cycles and behind them are missing.
+    """
+    missing = [0] * len(after)
+    for successors in after:
+        for j in successors:
+            missing[j] += 1
+    ready = [i for i, count in enumerate(missing) if count == 0]
+    order = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for j in after[i]:
+            missing[j] -= 1
+            if missing[j] == 0:
+                heapq.heappush(ready, j)
+    return order

@@ -4,6 +4,7 @@ import numpy as np
 
 from archplace.costmodel import Pricer
 from archplace.costmodel.network import DeviceOrder, NetworkPricer
+from archplace.costmodel.software import SoftwarePricer
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, optimizer_operator
 from archplace.search.strategy.axes import Axes
@@ -24,7 +25,7 @@ class BlockMaker:
         self.problem, self.cache = problem, cache
         self.network: NetworkPricer = problem.network()
         self._architectures = problem.architectures
-        self._pricer = Pricer(self._architectures, problem.cluster, network=self.network)
+        self._pricer = SoftwarePricer(self._architectures, problem.cluster, network=self.network)
         self._known: dict[LayerSharding, tuple[TrainingStep, PassGraphs]] = {}
         self._optimizer_s = np.array([self._optimizer_s_per_parameter()])
         self._choices, self.refused = choices_of(axes, problem.cluster)
@@ -37,7 +38,7 @@ class BlockMaker:
     def pricer(self, order: DeviceOrder) -> Pricer:
         """Return the prices of operators whose groups lie as ``order`` has them."""
         groups = {axis: order.group(axis) for axis in LAYER_AXES}
-        return Pricer(self._architectures, self.problem.cluster, network=self.network, groups=groups)
+        return SoftwarePricer(self._architectures, self.problem.cluster, network=self.network, groups=groups)
 
     def _layers(self, sharding: LayerSharding) -> tuple[TrainingStep, PassGraphs]:
         """Return the step of a sharding and the passes over its layers."""
@@ -50,11 +51,13 @@ class BlockMaker:
     def _exchanges(self, order: DeviceOrder) -> Exchanges:
         """Return the prices of what layers exchange whose groups lie as ``order`` has them."""
         known: dict[Collective, float] = {}
+        least_s = self.problem.cluster.software.dispatch_s
 
         def seconds(collective: Collective) -> float:
             if collective not in known:
                 payload, group = float(collective.payload_bytes), order.group(collective.axis)
-                known[collective] = float(self.network.seconds(collective.kind, payload, group))
+                found = float(self.network.seconds(collective.kind, payload, group))
+                known[collective] = max(found, least_s) if found else found
             return known[collective]
 
         return seconds

@@ -8,7 +8,7 @@ import numpy as np
 from archplace.costmodel import Exchange, Members, Moment, Replicas, StateSharding, chain_exchanges
 from archplace.costmodel.network import DeviceOrder, Group, NetworkPricer
 from archplace.search.strategy.chain import FloatArray
-from archplace.workloads import TrainingStep
+from archplace.workloads import Axis, CollectiveKind, TrainingStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,22 @@ class ExchangeSeconds:
     """Once per step, with the last microbatch."""
     gathering_s: FloatArray
     """Once per step, after the optimizer's update."""
+
+
+def boundary_s(step: TrainingStep, payload_bytes: float, order: DeviceOrder, network: NetworkPricer) -> float:
+    """Return the seconds in which a stage hands an activation of ``payload_bytes`` on every device to the next stage.
+
+    Devices of a tensor-parallel group that do not share the sequence all hold the same: each may send its part of it
+    and gather the others' behind the boundary, where links are fast (Narayanan et al. 2021, arXiv:2104.04473, section
+    4.1). The faster way is taken.
+    """
+    stages, sharding = order.group(Axis.PIPELINE), step.sharding
+    whole = float(network.transfer_s(payload_bytes, stages))
+    if sharding.tensor == 1 or sharding.sequence:
+        return whole
+    part = float(network.transfer_s(payload_bytes / sharding.tensor, stages))
+    gathered = network.seconds(CollectiveKind.ALL_GATHER, payload_bytes, order.group(Axis.TENSOR))
+    return min(whole, part + float(gathered))
 
 
 def inner_and_outer(group: Group, size: int) -> tuple[Group, Group]:

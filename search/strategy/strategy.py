@@ -134,25 +134,18 @@ def refusal(strategy: Strategy, workload: Workload, accelerators: int) -> str | 
             f"the global batch of {workload.global_batch} sequences does not divide over data {strategy.data} x "
             f"microbatch {sharding.microbatch} = {share}"
         )
-    return schedule_refusal(strategy.shape(workload), layers_of(workload)) or _uneven(strategy, workload)
-
-
-def _uneven(strategy: Strategy, workload: Workload) -> str | None:
-    """Return why the layers do not divide over the parts of a schedule that needs equal ones, or None."""
-    parts = strategy.stages * strategy.virtual
-    if strategy.schedule in EQUAL_PARTS and blocks_of(workload) % parts:
+    if strategy.states.shares_optimizer and sharding.context * strategy.data == 1:
         return (
-            f"{strategy.schedule} needs equal parts: {blocks_of(workload)} repeated layers do not divide over "
-            f"{strategy.stages} stages x {strategy.virtual} virtual stages = {parts} parts"
+            f"sharing of {strategy.states.states} needs several replicas; context {sharding.context} x data "
+            f"{strategy.data} are one: share none"
         )
-    return None
-
-
-def blocks_of(workload: Workload) -> int:
-    """Return the repeated layers of the model."""
-    return workload.model.n_layers
-
-
-def layers_of(workload: Workload) -> int:
-    """Return all layers at which a pipeline can cut: the repeated ones, embedding and head."""
-    return blocks_of(workload) + 2
+    counts = [count for _, count in workload.step(sharding).layers]
+    inner, equal = sum(counts[1:-1]), strategy.schedule in EQUAL_PARTS
+    reason = schedule_refusal(strategy.shape(workload), inner if equal else sum(counts))
+    parts = strategy.stages * strategy.virtual
+    if reason is None and equal and inner % parts:
+        return (
+            f"{strategy.schedule} needs equal parts: {inner} repeated layers do not divide over {strategy.stages} "
+            f"stages x {strategy.virtual} virtual stages = {parts} parts"
+        )
+    return reason

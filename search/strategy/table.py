@@ -37,12 +37,12 @@ from archplace.search.pipeline import (
 )
 from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray, IntArray, of_layers
 from archplace.search.strategy.combinations import Choices, Combinations, Entry
-from archplace.search.strategy.exchanges import ExchangeSeconds, exchange_seconds
+from archplace.search.strategy.exchanges import ExchangeSeconds, boundary_s, exchange_seconds
 from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Pass
 from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
-from archplace.workloads import Axis, CollectiveKind, Recompute, TrainingStep, Workload
+from archplace.workloads import CollectiveKind, Recompute, TrainingStep, Workload
 
 
 class StrategyTable:
@@ -76,7 +76,7 @@ class StrategyTable:
         self.stages: IntArray = np.array([entry.stages for entry in entries], dtype=np.int64)[self.entry]
         self.microbatches: IntArray = np.array([entry.microbatches for entry in entries], dtype=np.int64)[self.entry]
         self.boundary_bytes = float(max((layer.input_bytes for layer, _ in step.layers), default=0))
-        by_entry = [network.transfer_s(self.boundary_bytes, entry.order.group(Axis.PIPELINE)) for entry in entries]
+        by_entry = [boundary_s(step, self.boundary_bytes, entry.order, network) for entry in entries]
         self.transfer_s: FloatArray = np.array(by_entry, dtype=np.float64)[self.entry]
         self.hides: BoolArray = np.array([overlap.data for overlap in choices.overlap])[self.overlap]
         self.waits: BoolArray = ~np.array([overlap.pipeline for overlap in choices.overlap])[self.overlap]

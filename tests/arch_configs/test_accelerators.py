@@ -5,20 +5,73 @@ import pytest
 from archplace.arch_configs import accelerator_names, load_accelerator
 from archplace.arch_configs.errors import ConfigError
 
-# Published dense bf16 peaks: TPU v4 and v5p from Google Cloud's documentation, A100 and H100 SXM from NVIDIA's data
-# sheets.
-PEAK_BF16_FLOP_PER_S = {"tpu-v4": 275e12, "tpu-v5p": 459e12, "a100-80gb": 312e12, "h100-sxm": 989e12}
+# Published peaks without sparsity, in TFLOP/s: Google Cloud's documentation of TPU v4, v5e, v5p and v6e (fp8 of v6e:
+# JAX's tpu_info.py); NVIDIA's data sheets of A100, H100, H200, HGX B200 and GB200 NVL72 (halves of what they give with
+# sparsity); AMD's CDNA 3 white paper; the AWS Neuron documentation of Trainium2; Intel's talk at Hot Chips 2024.
+_A100 = {"bf16": 312.0, "fp16": 312.0, "tf32": 156.0, "fp32": 19.5}
+_H100 = {"bf16": 989.4, "fp16": 989.4, "fp8": 1978.9, "tf32": 494.7, "fp32": 67.0}
+PEAK_TFLOP_PER_S = {
+    "tpu-v4": {"bf16": 275.0},
+    "tpu-v5e": {"bf16": 197.0},
+    "tpu-v5p": {"bf16": 459.0},
+    "tpu-v6e": {"bf16": 918.0, "fp8": 918.0},
+    "a100-40gb": _A100,
+    "a100-40gb-pcie": _A100,
+    "a100-80gb": _A100,
+    "a100-80gb-pcie": _A100,
+    "h100-sxm": _H100,
+    "h100-96gb-500w": _H100,
+    "h200-sxm": _H100,
+    "b200-sxm": {
+        "bf16": 2250.0,
+        "fp16": 2250.0,
+        "fp8": 4500.0,
+        "mxfp8": 4500.0,
+        "nvfp4": 9000.0,
+        "tf32": 1125.0,  # The data sheet has 2.2 PFLOP/s with sparsity, half of 4.5 for bf16 rounded down.
+        "fp32": 75.0,
+    },
+    "gb200": {
+        "bf16": 2500.0,
+        "fp16": 2500.0,
+        "fp8": 5000.0,
+        "mxfp8": 5000.0,
+        "nvfp4": 10000.0,
+        "tf32": 1250.0,
+        "fp32": 80.0,
+    },
+    "mi300x": {"bf16": 1307.4, "fp16": 1307.4, "fp8": 2614.9, "tf32": 653.7, "fp32": 163.4},
+    "trainium2": {"bf16": 667.0, "fp16": 667.0, "tf32": 667.0, "fp8": 1299.0, "fp32": 181.0},
+    "gaudi3": {"bf16": 1835.0, "fp8": 1835.0},
+}
 
-# Published single-precision vector rates: NVIDIA data sheets (19.5 and 67 TFLOP/s, a multiply-add counted twice);
-# TPU v4: 4.3 TFLOP/s.
-VECTOR_FLOP_PER_S = {"tpu-v4": (4.3e12, 1), "a100-80gb": (19.5e12, 2), "h100-sxm": (62e12, 2)}
+# Published single-precision vector rates: NVIDIA and AMD data sheets (19.5, 67 and 163.4 TFLOP/s, a multiply-add
+# counted twice); Intel at Hot Chips 2024 (28.7 TFLOP/s in bf16, half of that in fp32); TPU v4: 4.3 TFLOP/s.
+VECTOR_FLOP_PER_S = {
+    "tpu-v4": (4.3e12, 1),
+    "a100-80gb": (19.5e12, 2),
+    "h100-sxm": (62e12, 2),
+    "mi300x": (163.4e12, 2),
+    "gaudi3": (14.35e12, 2),
+}
 
-# Capacity and bandwidth of the same documents.
+# Capacity and bandwidth of the same documents; 96 GiB for Trainium2.
 HBM = {
     "tpu-v4": (32e9, 1.2e12),
+    "tpu-v5e": (16e9, 0.819e12),
     "tpu-v5p": (95e9, 2.765e12),
+    "tpu-v6e": (32e9, 1.638e12),
+    "a100-40gb": (40e9, 1.555e12),
+    "a100-40gb-pcie": (40e9, 1.555e12),
     "a100-80gb": (80e9, 2.039e12),
+    "a100-80gb-pcie": (80e9, 1.935e12),
     "h100-sxm": (80e9, 3.35e12),
+    "h200-sxm": (141e9, 4.8e12),
+    "b200-sxm": (180e9, 8e12),
+    "gb200": (186e9, 8e12),
+    "mi300x": (192e9, 5.3e12),
+    "trainium2": (96 * 2**30, 2.9e12),
+    "gaudi3": (128e9, 3.67e12),
 }
 
 FILE = """\
@@ -49,15 +102,18 @@ def problems(text, tmp_path):
 
 
 def test_every_preset_is_known_here():
-    assert set(accelerator_names()) == set(PEAK_BF16_FLOP_PER_S)
+    assert set(accelerator_names()) == set(PEAK_TFLOP_PER_S)
 
 
-@pytest.mark.parametrize(("name", "peak"), PEAK_BF16_FLOP_PER_S.items())
-def test_units_times_rate_times_clock_is_the_published_peak(name, peak):
+@pytest.mark.parametrize(("name", "peaks"), PEAK_TFLOP_PER_S.items())
+def test_units_times_rate_times_clock_is_the_published_peak(name, peaks):
     accelerator = load_accelerator(name)
     tensor = accelerator.tensor_units
-    macs_per_cycle = tensor.count * tensor.rows * tensor.cols * tensor.macs_per_element_per_cycle["bf16"]
-    assert 2 * macs_per_cycle * accelerator.clock_hz == pytest.approx(peak, rel=0.005)
+    elements_per_s = tensor.count * tensor.rows * tensor.cols * accelerator.clock_hz
+    reached = {
+        precision: 2 * elements_per_s * rate / 1e12 for precision, rate in tensor.macs_per_element_per_cycle.items()
+    }
+    assert reached == pytest.approx(peaks, rel=0.005)
 
 
 @pytest.mark.parametrize(("name", "figures"), VECTOR_FLOP_PER_S.items())
@@ -76,7 +132,7 @@ def test_hbm_is_the_published_one(name, figures):
     assert not hbm.separate_ports
 
 
-@pytest.mark.parametrize("name", PEAK_BF16_FLOP_PER_S)
+@pytest.mark.parametrize("name", PEAK_TFLOP_PER_S)
 def test_every_number_of_a_preset_has_a_source(name):
     accelerator = load_accelerator(name)
     numbers = {"clock"} | {

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archplace.arch_configs import Cluster, Endpoint, Host, NetworkDimension, Topology, cluster_names, load_cluster
+from archplace.arch_configs import (
+    Cluster,
+    Endpoint,
+    Host,
+    NetworkDimension,
+    Topology,
+    accelerator_names,
+    cluster_names,
+    load_cluster,
+)
+from archplace.arch_configs.cluster import Software
 from archplace.arch_configs.errors import ConfigError
 
 
@@ -53,7 +63,14 @@ def test_every_preset_is_fastest_first_and_large_enough():
         found = load_cluster(name)
         bandwidths = [dimension.bandwidth_bytes_per_s for dimension in found.dimensions]
         assert bandwidths == sorted(bandwidths, reverse=True)
-        assert found.size >= 4096
+        assert found.size >= (4096 if found.accelerator is None else 8)
+
+
+def test_clusters_of_measured_runs_name_an_accelerator_that_exists():
+    named = {name: load_cluster(name).accelerator for name in cluster_names()}
+    assert named["a100-80gb-selene"] == "a100-80gb"
+    assert named["flat-4gib"] is None
+    assert {accelerator for accelerator in named.values() if accelerator is not None} <= set(accelerator_names())
 
 
 @pytest.mark.parametrize(
@@ -224,4 +241,21 @@ def test_an_empty_list_of_dimensions_is_an_error(tmp_path):
 
 def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'tpu-v4-pod'"):
-        load_cluster("tpu-v4")
+        load_cluster("tpu-v4-pods")
+
+
+def test_a_cluster_may_say_what_its_software_adds(tmp_path):
+    path = tmp_path / "net.yaml"
+    path.write_text(
+        "cluster:\n"
+        "  name: net\n"
+        "  accelerator: a100-80gb\n"
+        "  dimensions:\n"
+        "    - {name: a, topology: switch, size: 8, bandwidth: 1 GB/s, latency: 1 us, source: measured}\n"
+        "  software: {dispatch: 70 us, vector_traffic: 2.5, source: fitted}\n"
+    )
+    found = load_cluster(path)
+    assert (found.software.dispatch_s, found.software.vector_traffic, found.software.tensor_pieces) == (70e-6, 2.5, 1)
+    assert found.accelerator == "a100-80gb"
+    assert found.sources["software.dispatch"] == "fitted"
+    assert load_cluster("a100-superpod").software == Software()

@@ -158,6 +158,14 @@ def test_layers_and_policies_of_stages_are_taken_as_given(tmp_path, capsys):
     assert [stage["recompute"] for stage in found["stages"]] == ["full", "none", "none", "none"]
 
 
+def test_every_layer_of_the_chain_can_be_a_stage(tmp_path, capsys):
+    """T5 has an embedding and 24 blocks on either side, and a head; DeepSeek-V3 one more block than its 61."""
+    t5 = {"workload": "t5-11b", "accelerators": 51, "global_batch": 51, "cluster": "a100-superpod"}
+    for stages, expected in ((51, 0), (52, 2)):
+        path = write(tmp_path, {"pipeline_parallel": stages, "recompute": "full"}, **{**t5, "accelerators": stages})
+        assert evaluate(capsys, path, "--format", "json")[0] == expected
+
+
 def test_no_cut_is_better_than_the_one_that_is_found(tmp_path, capsys):
     _, best = document(capsys, write(tmp_path, {"pipeline_parallel": 2}))
     for first in (14, 16, 17, 19):
@@ -178,6 +186,7 @@ def test_no_cut_is_better_than_the_one_that_is_found(tmp_path, capsys):
         ({"sequence_parallel": True}, "which has 1 device"),
         ({"expert_parallel": 4}, "llama2-7b has no experts"),
         ({"state_sharding": "zero-3", "shard_group": 3}, "groups of 3 replicas, which do not divide the 32"),
+        ({**PLAIN, "data_parallel": 1, "pipeline_parallel": 16}, "context 1 x data 1 are one: share none"),
         ({"microbatch": 3}, "microbatch 3 does not divide the global batch of 1024"),
         ({"tensor_parallel": 2, "tensor_overlap_pieces": 3}, "3 overlap pieces"),
         ({"schedule": "dualpipe"}, "dualpipe needs an even number of stages; found 1"),

@@ -12,6 +12,7 @@ from archplace.arch_configs import load_accelerator
 from archplace.arch_configs.errors import ConfigError
 from archplace.costmodel import Offload, SharedStates, StateSharding
 from archplace.search.pipeline import PipelineSchedule
+from archplace.search.placement_fields import PlacementFields
 from archplace.search.planfile import load_plan
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.strategy import DEFAULT_ORDER, Overlap, Strategy
@@ -277,3 +278,12 @@ def test_policies_of_another_number_of_stages(tmp_path):
     run = load(tmp_path, stage_recompute=["full"], placement={"pipeline_parallel": 4})
     (problem,) = refused(lambda: run.recompute(run.strategy()))
     assert "run.stage_recompute: found 1 entries for 4 stages" in problem
+
+
+def test_the_page_about_placement_names_every_key_and_its_example_is_a_run(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()
+    for key in PlacementFields.model_fields:
+        assert f"| `{key}` |" in page
+    path = tmp_path / "page.yaml"
+    path.write_text(page.split("```yaml\n")[1].split("```")[0])
+    assert load_plan(path).axes.stages == (4, 8, 16)

@@ -1,0 +1,185 @@
+"""A measured training step as a question to the strategy engine.
+
+What a row leaves open is taken as follows. Models with a gated feed-forward part are like Llama (SiLU, RMS norm, rotary
+positions, no biases, a head of its own), others like GPT-3 (GELU, layer norm, learned positions, biases, the
+embedding as head). Vocabularies are padded to whole multiples of 128 on every tensor-parallel device (Megatron-LM).
+Where scores of attention are not fused, runs predate FlashAttention and train with GPT-3's dropout of 0.1.
+
+Replicas without shared states reduce gradients after the backward pass; those that share them do so behind it.
+Neighbouring stages wait for each other's messages, unless stages are interleaved (Megatron-Core, overlapped
+point-to-point communication). Fully sharded jobs on several pods share states inside each pod and copy them across
+(MaxText's data parallelism between slices). Stages hold equal numbers of blocks.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from archplace.arch_configs import Accelerator, Cluster, load_accelerator, load_cluster
+from archplace.arch_configs.errors import ConfigError
+from archplace.arch_configs.slices import slice_of
+from archplace.costmodel import SharedStates, StateSharding
+from archplace.search.accuracy.rows import MeasuredStep
+from archplace.search.pipeline import PipelineSchedule
+from archplace.search.strategy.problem import PlanProblem
+from archplace.search.strategy.strategy import Overlap, Strategy
+from archplace.workloads import (
+    Activation,
+    Experts,
+    LayerSharding,
+    Model,
+    ModelKind,
+    Norm,
+    OptimizerKind,
+    Positions,
+    Workload,
+)
+
+_TILE = 128
+_DROPOUT = 0.1
+_PODS = re.compile(r"\bslices=(\d+)\b")
+_STATES = (SharedStates.NONE, SharedStates.OPTIMIZER, SharedStates.GRADIENTS, SharedStates.PARAMETERS)
+"""By ZeRO stage (Rajbhandari et al. 2020, arXiv:1910.02054)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredJob:
+    """What the strategy engine is asked about a row."""
+
+    step: MeasuredStep
+    problem: PlanProblem
+    strategy: Strategy
+    held: tuple[tuple[int, ...], ...] | None
+    """Layers of each stage by kind; None where the schedule deals equal parts itself."""
+
+
+def hardware_of(name: str) -> tuple[Accelerator, Cluster]:
+    """Return a cluster by name or path, and the accelerator that it consists of.
+
+    Raises :class:`ConfigError` for an unknown name, and for a cluster that names no accelerator.
+    """
+    cluster = load_cluster(name)
+    if cluster.accelerator is None:
+        raise ConfigError(
+            f"the cluster {name!r} does not say of which accelerators it consists; name a cluster whose file has the "
+            "key 'accelerator'"
+        )
+    return load_accelerator(cluster.accelerator), cluster
+
+
+def job_of(step: MeasuredStep, accelerator: Accelerator, cluster: Cluster) -> MeasuredJob:
+    """Return the row's job on its accelerator in its cluster.
+
+    Raises ``ValueError`` with the numbers where the row contradicts itself or cannot be expressed.
+    """
+    devices = step.tp * step.cp * step.dp * step.pp
+    if devices != step.n_devices:
+        raise ValueError(
+            f"tp {step.tp} x cp {step.cp} x dp {step.dp} x pp {step.pp} = {devices} devices, but n_devices is "
+            f"{step.n_devices}"
+        )
+    pods = _pods(step)
+    part = slice_of(cluster, step.n_devices, pods=pods, innermost=step.tp * step.cp)
+    strategy = _strategy(step, pods)
+    return MeasuredJob(
+        step=step,
+        problem=PlanProblem(workload=_workload(step), accelerator=accelerator, cluster=part),
+        strategy=strategy,
+        held=None if strategy.schedule is PipelineSchedule.INTERLEAVED else _even(step.n_layers, step.pp),
+    )
+
+
+def _pods(step: MeasuredStep) -> int:
+    found = _PODS.search(step.note)
+    return int(found.group(1)) if found else 1
+
+
+def _even(n_layers: int, stages: int) -> tuple[tuple[int, ...], ...]:
+    """Return the blocks dealt out evenly, embedding and head on the ends."""
+    blocks = [len(part) for part in np.array_split(np.arange(n_layers), stages)]
+    return tuple((int(stage == 0), count, int(stage == stages - 1)) for stage, count in enumerate(blocks))
+
+
+def _workload(step: MeasuredStep) -> Workload:
+    return Workload(
+        name=step.id,
+        model=_model(step),
+        sequence_length=step.seq_len,
+        global_batch=step.global_batch,
+        precision=step.precision,
+        optimizer=OptimizerKind.ADAM,
+        fused_attention=step.fused_attention,
+    )
+
+
+def _model(step: MeasuredStep) -> Model:
+    like_llama = step.gated_mlp
+    dense = step.n_experts == 0
+    dropout = 0.0 if step.fused_attention or not dense else _DROPOUT
+    tile = _TILE * step.tp
+    experts = None
+    if not dense:
+        experts = Experts(n_experts=step.n_experts, top_k=step.top_k, d_ff=step.moe_d_ff or step.d_ff)
+    return Model(
+        name=step.id,
+        kind=ModelKind.DECODER,
+        n_layers=step.n_layers,
+        d_model=step.d_model,
+        n_heads=step.n_heads,
+        n_kv_heads=step.n_kv_heads,
+        head_dim=step.head_dim,
+        d_ff=step.d_ff,
+        gated_mlp=step.gated_mlp,
+        activation=Activation.SILU if like_llama else Activation.GELU,
+        norm=Norm.RMS_NORM if like_llama else Norm.LAYER_NORM,
+        positions=Positions.ROPE if like_llama else Positions.LEARNED,
+        max_positions=step.seq_len,
+        vocabulary=step.vocab,
+        padded_vocabulary=-(-step.vocab // tile) * tile,
+        embedding_width=step.d_model,
+        tied_head=not like_llama,
+        bias=dense and not like_llama,
+        qkv_bias=dense and not like_llama,
+        fused_qkv=True,
+        dropout=dropout,
+        embedding_dropout=dropout,
+        attention_dropout=dropout,
+        experts=experts,
+    )
+
+
+def _strategy(step: MeasuredStep, pods: int) -> Strategy:
+    interleaved = step.vpp > 1 and step.pp > 1
+    return Strategy(
+        sharding=LayerSharding(
+            microbatch=step.micro_batch,
+            tensor=step.tp,
+            sequence=step.sequence_parallel and step.tp > 1,
+            context=step.cp,
+            expert=step.ep,
+            expert_tensor=_expert_tensor(step),
+        ),
+        stages=step.pp,
+        data=step.dp,
+        schedule=PipelineSchedule.INTERLEAVED if interleaved else PipelineSchedule.ONE_F_ONE_B,
+        virtual=step.vpp if interleaved else 1,
+        states=_states(step, pods),
+        overlap=Overlap(data=step.zero_stage > 0, pipeline=interleaved),
+        policies=(step.recompute,),
+    )
+
+
+def _states(step: MeasuredStep, pods: int) -> StateSharding:
+    if step.zero_stage == 0 or step.dp * step.cp == 1:
+        return StateSharding()
+    states = _STATES[step.zero_stage]
+    return StateSharding(states=states, group=step.dp * step.cp // pods if pods > 1 else None)
+
+
+def _expert_tensor(step: MeasuredStep) -> int:
+    """Return over how many devices each expert is spread: as wide as the other layers where there is room."""
+    if step.n_experts == 0:
+        return 1
+    room = step.tp * step.cp * step.dp
+    return step.tp if room % (step.ep * step.tp) == 0 and step.ep * step.tp <= room else 1

@@ -1,0 +1,134 @@
+"""Values of attributes in JSON, as protobuf's JSON mapping has them."""
+
+import base64
+import binascii
+import math
+from collections.abc import Callable
+
+from archplace.workloads.traces import chakra_pb2
+from archplace.workloads.traces.attributes import AttributeKind, Scalar
+
+_MOST_DIGITS = 20
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _camel(kind: AttributeKind) -> str:
+    base, form = kind.value.split("_")
+    return f"{base}{form.title()}"
+
+
+_KINDS = {name: kind.value for kind in AttributeKind for name in (_camel(kind), kind.value)}
+_BASES = {kind.value: (kind.value.split("_")[0], kind.is_list) for kind in AttributeKind}
+
+
+def attribute_document(message: chakra_pb2.AttributeProto) -> dict[str, object]:
+    """Return an attribute as JSON has it."""
+    document: dict[str, object] = {"name": message.name}
+    documentation = message.doc_string
+    if documentation:
+        document["docString"] = documentation
+    member = message.WhichOneof("value")
+    if member is not None:
+        name, is_list, write = _FORMS[member]
+        value = getattr(message, member)
+        if is_list:
+            document[name] = {"values": [item if write is None else write(item) for item in value.values]}
+        else:
+            document[name] = value if write is None else write(value)
+    return document
+
+
+def attribute_fields_of(document: object) -> dict[str, object]:
+    """Return the fields of the message of an attribute that JSON describes. Raises TypeError or ValueError."""
+    if not isinstance(document, dict):
+        raise TypeError(f"an attribute is an object, found {document!r:.60}")
+    fields: dict[str, object] = {}
+    for name, found in document.items():
+        field, plain = _PLAIN.get(name, ("", None))
+        if type(found) is plain:
+            fields[field] = found
+        elif plain is str:
+            fields[field] = from_json("string", found)
+        else:
+            try:
+                kind, value = _read_value(name, found)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"attribute {document.get('name')!r:.60}: {error}") from None
+            fields[kind] = value
+    # Name, documentation and one value, each in one of its spellings.
+    if len(fields) < len(document) or len(fields) - ("name" in fields) - ("doc_string" in fields) > 1:
+        raise ValueError(f"attribute {document.get('name')!r:.60} has more than one value, or one twice")
+    return fields
+
+
+def _read_value(name: str, found: object) -> tuple[str, object]:
+    kind = _KINDS.get(name)
+    if kind is None:
+        raise ValueError(f"unknown member {name!r:.60}; values are int64Val, boolVal, stringList and their like")
+    base, is_list = _BASES[kind]
+    if not is_list:
+        return kind, from_json(base, found)
+    if not isinstance(found, dict) or not set(found) <= {"values"} or not isinstance(found.get("values", []), list):
+        raise TypeError(f'{name} is {{"values": [...]}}, found {found!r:.60}')
+    return kind, {"values": [from_json(base, item) for item in found.get("values", [])]}
+
+
+def from_json(base: str, found: object) -> Scalar:
+    """Return the value of a kind, given without ``_val``. Whether a whole number fits is the message's business."""
+    given = type(found)
+    if base == "string" or base == "bool":
+        if isinstance(found, str if base == "string" else bool):
+            return found
+    elif base == "double" or base == "float":
+        if isinstance(found, str) and found in _NOT_FINITE:
+            return _NOT_FINITE[found]
+        if isinstance(found, int | float) and given is not bool:
+            return float(found)
+    elif base == "bytes":
+        if isinstance(found, str):
+            return _bytes(found)
+    elif isinstance(found, str):
+        if len(found) <= _MOST_DIGITS and found.removeprefix("-").isdecimal():
+            return int(found)
+    elif isinstance(found, int) and given is not bool:
+        return found
+    raise TypeError(f"expected a {base}, found {found!r:.60}")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"no base 64: {error}") from None
+
+
+def _real(value: object) -> object:
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _packed(value: object) -> str:
+    assert isinstance(value, bytes)
+    return base64.b64encode(value).decode()
+
+
+_WRITE: dict[str, Callable[[object], object]] = {
+    **dict.fromkeys(("double", "float"), _real),
+    **dict.fromkeys(("int64", "uint64", "sint64", "fixed64", "sfixed64"), str),
+    "bytes": _packed,
+}
+
+_PLAIN: dict[str, tuple[str, type]] = {
+    "name": ("name", str),
+    "docString": ("doc_string", str),
+    "doc_string": ("doc_string", str),
+    "boolVal": ("bool_val", bool),
+    "doubleVal": ("double_val", float),
+    "int32Val": ("int32_val", int),
+    "stringVal": ("string_val", str),
+}
+"""Members whose values stand for themselves, with the field and the only type that does."""
+
+_FORMS = {kind.value: (_camel(kind), kind.is_list, _WRITE.get(_BASES[kind][0])) for kind in AttributeKind}
+"""Of each member of the union: its name in JSON, whether it is a list, and what writes a value, unless as it is."""

@@ -1,0 +1,78 @@
+"""The bytes of a trace file, plain or gzip, in bounded memory, with every failure named by its place."""
+
+import gzip
+import os
+import stat
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, cast
+
+from archplace.arch_configs.errors import ConfigError, Problem
+
+BLOCK_BYTES = 1 << 20
+GZIP_MAGIC = b"\x1f\x8b"
+FREE_BYTES = 64 << 20
+MOST_EXPANSION = 300
+"""Traces are text and numbers that differ from node to node: gzip makes them 10 to 60 times smaller. The format's own
+limit is 1,032, which only repetition reaches."""
+
+
+class Source:
+    """An open trace file; a context manager. ``offset`` counts bytes after decompression."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open ``path``. Raises :class:`ConfigError` where it cannot be read."""
+        self.path = Path(path)
+        self.offset = 0
+        try:
+            self._raw = self.path.open("rb")
+        except OSError as error:
+            raise ConfigError([self._problem("", f"cannot be read: {error.strerror or error}")]) from None
+        self.compressed = self._raw.peek(2)[:2] == GZIP_MAGIC
+        self._stream: BinaryIO = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if self.compressed else self._raw
+
+    def __enter__(self) -> "Source":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+        self._raw.close()
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of the whole file; None where only reading tells (gzip, pipes)."""
+        found = os.fstat(self._raw.fileno())
+        return found.st_size if stat.S_ISREG(found.st_mode) and not self.compressed else None
+
+    def read(self, count: int = BLOCK_BYTES) -> bytes:
+        """Return the next bytes, at most ``count``, none at the end. Raises :class:`ConfigError` for broken gzip."""
+        try:
+            block = self._stream.read(count)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            text = "ends too early" if isinstance(error, EOFError) else str(error)
+            raise self.error(
+                f"the gzip data cannot be expanded any further: {text}; copy or compress the file again"
+            ) from None
+        except OSError as error:
+            raise self.error(f"cannot be read: {error.strerror or error}") from None
+        self.offset += len(block)
+        if self.compressed and self.offset > FREE_BYTES and self.offset > MOST_EXPANSION * self._raw.tell():
+            raise self.error(
+                f"{self._raw.tell():,} bytes of gzip have become {self.offset:,}: traces do not repeat themselves more "
+                f"than {MOST_EXPANSION}-fold; expand the file yourself if it is what it says"
+            )
+        return block
+
+    def error(self, message: str, offset: int | None = None) -> ConfigError:
+        """Return the error for what is wrong at ``offset``, or at the place reached."""
+        at = self.offset if offset is None else offset
+        place = f"byte {at:,}" + (" of the expanded data" if self.compressed else "")
+        return ConfigError([self._problem(place, message)])
+
+    def _problem(self, key: str, message: str) -> Problem:
+        return Problem(place=str(self.path), key=key, message=message)
