@@ -64,5 +64,5 @@ class StrategyBlock:
         table, times = self.table, self.times.take(slice(row, row + 1))
         if not table.hides[row]:
             return float(table.exchanges.reduction_s[row] @ first), float(table.exchanges.gathering_s[row] @ first)
-        exposed = np.maximum(times.hidden_floor_s[0], times.hidden_base_s[0] + times.hidden_slope_s[0] @ first)
+        exposed = times.exposed_s(first)[0]
         return float(exposed[0]), float(exposed[1])

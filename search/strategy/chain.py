@@ -59,12 +59,14 @@ class ChainTimes:
     tail_s: FloatArray
     """``(R, S)``: seconds that a layer on the first stage adds after the last microbatch, whatever else."""
     hidden_base_s: FloatArray
-    """``(R, X)``: of each exchange ``max(floor, base + Σ layers · slope)`` is exposed, over the first stage's layers:
-    with many layers to hide behind only the floor."""
+    """``(R, X)``: of each exchange ``max(floor, min(base + Σ layers · slope, Σ layers · whole))`` is exposed, over the
+    first stage's layers: with many layers to hide behind only the floor, and never more than all of it."""
     hidden_slope_s: FloatArray
     """``(R, X, S)``."""
     hidden_floor_s: FloatArray
     """``(R, X)``."""
+    hidden_whole_s: FloatArray
+    """``(R, X, S)``."""
     least_recomputed: FloatArray
     """``(R, P)``: layers that any cut recomputes by a policy as strong at least; 0 where nothing is known. It only
     sharpens bounds."""
@@ -91,9 +93,14 @@ class ChainTimes:
     def tails_s(self, first: IntArray | FloatArray) -> FloatArray:
         """Return the tails when the first stage holds ``first`` layers of each segment, ``(R, S)`` or ``(S,)``."""
         held = np.broadcast_to(np.asarray(first, dtype=np.float64), self.tail_s.shape)
-        exposed = np.maximum(self.hidden_floor_s, self.hidden_base_s + of_layers(self.hidden_slope_s, held[:, None, :]))
-        total: FloatArray = of_layers(self.tail_s, held) + exposed.sum(axis=1)
+        total: FloatArray = of_layers(self.tail_s, held) + self.exposed_s(first).sum(axis=1)
         return total
+
+    def exposed_s(self, first: IntArray | FloatArray) -> FloatArray:
+        """Return what is exposed of each exchange, ``(R, X)``, with ``first`` as :meth:`tails_s` takes it."""
+        held = np.broadcast_to(np.asarray(first, dtype=np.float64), self.tail_s.shape)[:, None, :]
+        behind = self.hidden_base_s + of_layers(self.hidden_slope_s, held)
+        return np.maximum(self.hidden_floor_s, np.minimum(behind, of_layers(self.hidden_whole_s, held)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -306,8 +306,11 @@ class Dissection:
                     parts[part] += self._microbatches * count * seconds
         rows = self._rows
         neighbours = int(rows.neighbours()[slowest])
-        waiting = self._microbatches * neighbours * float(rows.boundary_s[0])
-        parts["pipeline transfers"] = float(rows.constant_s[0]) if self._strategy.overlap.pipeline else waiting
+        # Waiting for messages passes with the load; what passes once is counted where nobody waits.
+        behind = self._strategy.overlap.pipeline
+        times = float(rows.pace[0]) if behind else self._microbatches
+        parts["pipeline transfers"] = times * neighbours * float(rows.boundary_s[0])
+        parts["pipeline transfers"] += float(rows.constant_s[0]) if behind else 0.0
         work = sum(parts.values())
         parts["pipeline bubble"] = cut.time_s - cut.tail_s - work
         first = deal.held[0]

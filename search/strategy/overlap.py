@@ -30,6 +30,7 @@ class Hidden:
     base_s: FloatArray
     slope_s: FloatArray
     floor_s: FloatArray
+    whole_s: FloatArray
 
 
 def behind(compute_s: FloatArray, exchange_s: FloatArray, host_s: FloatArray, hide: BoolArray) -> FloatArray:
@@ -50,6 +51,7 @@ def hidden(exchange_s: FloatArray, beside_s: FloatArray, hide: BoolArray) -> Hid
         base_s=np.where(any_, longest, 0.0),
         slope_s=np.where(any_[:, None], exchange_s - beside_s, 0.0),
         floor_s=np.where(any_, exchange_s[:, 0], 0.0),
+        whole_s=np.where(any_[:, None], exchange_s, 0.0),
     )
 
 

@@ -266,10 +266,16 @@ class StrategyTable:
             behind_s = self._transfers_s(terms, passes, transfer_s)
             # Senders that wait are busy for as long: a message a microbatch to either side, from each part they hold.
             sent_s = (2 * virtual * stages - 2) / (2 * virtual if virtual > 1 else 1) * transfer_s
-            constant_s[here] = np.where(self.waits[mine], sent_s, behind_s)
             # Of two stages each sends one way; under GPipe both ways pace the pipeline, one after the other.
             of_two = 2 if schedule is PipelineSchedule.GPIPE else 2 * virtual - 1
-            boundary_s[here] = np.where(stages == 2, of_two, virtual) * transfer_s * self.waits[mine]
+            waiting_s = np.where(stages == 2, of_two, virtual) * transfer_s
+            behind_each_s = np.zeros_like(transfer_s)
+            if schedule is PipelineSchedule.ONE_F_ONE_B:
+                # Messages behind computing hold up a stage all but once in as many microbatches as there are stages.
+                behind_s = np.where(stages > 1, 2 * (stages - 1) * transfer_s, 0.0)
+                behind_each_s = np.where(stages == 2, 2.0, 1.0) * (1 - 1 / stages) * transfer_s
+            constant_s[here] = np.where(self.waits[mine], sent_s, behind_s)
+            boundary_s[here] = np.where(self.waits[mine], waiting_s, behind_each_s)
         hides = self.hides[rows]
         reduction, gathering = self.exchanges.reduction_s[rows], self.exchanges.gathering_s[rows]
         once = (
@@ -288,6 +294,7 @@ class StrategyTable:
             hidden_base_s=np.stack([each.base_s for each in once], axis=1),
             hidden_slope_s=np.stack([each.slope_s for each in once], axis=1),
             hidden_floor_s=np.stack([each.floor_s for each in once], axis=1),
+            hidden_whole_s=np.stack([each.whole_s for each in once], axis=1),
             least_recomputed=np.zeros(shape[:2]) if least_recomputed is None else least_recomputed,
         )
 

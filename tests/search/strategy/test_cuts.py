@@ -40,6 +40,7 @@ def chains(draw: st.DrawFn) -> ChainRows:
         hidden_base_s=rng.integers(0, 20, (1, exchanges)).astype(float),
         hidden_slope_s=rng.integers(-6, 6, (1, exchanges, segments)).astype(float),
         hidden_floor_s=rng.integers(0, 3, (1, exchanges)).astype(float),
+        hidden_whole_s=rng.integers(0, 9, (1, exchanges, segments)).astype(float),
         least_recomputed=np.zeros((1, N_POLICIES)),
         capacity_bytes=rng.integers(5, 80, 1).astype(float),
         state_bytes=rng.integers(0, 6, (1, segments)).astype(float),
@@ -67,7 +68,8 @@ def naive_s(rows: ChainRows, ends: tuple[int, ...], policies: tuple[int, ...]) -
     tail = sum(rows.tail_s[0, k] for k in first)
     for x in range(rows.hidden_base_s.shape[1]):
         hidden = rows.hidden_base_s[0, x] + sum(rows.hidden_slope_s[0, x, k] for k in first)
-        tail += max(rows.hidden_floor_s[0, x], hidden)
+        whole = sum(rows.hidden_whole_s[0, x, k] for k in first)
+        tail += max(rows.hidden_floor_s[0, x], min(hidden, whole))
     return float(rows.pace[0] * max(loads) + fills + tail + rows.constant_s[0])
 
 
@@ -160,6 +162,7 @@ def test_rows_do_not_influence_each_other() -> None:
         hidden_base_s=np.zeros((1, 0)),
         hidden_slope_s=np.zeros((1, 0, 3)),
         hidden_floor_s=np.zeros((1, 0)),
+        hidden_whole_s=np.zeros((1, 0, 3)),
         least_recomputed=np.zeros((1, 2)),
         capacity_bytes=np.array([60.0]),
         state_bytes=np.array([[2.0, 10.0, 3.0]]),
