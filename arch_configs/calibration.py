@@ -20,6 +20,9 @@ class Blocks:
     """Tensor units that work on one tile together: those of a multiprocessor."""
     tiles: tuple[tuple[int, int], ...]
     """Rows and columns of the tiles of the result that there are kernels for."""
+    cluster: int = 1
+    """Multiprocessors that work on neighbouring tiles and read what these share once (NVIDIA H100 white paper, "Thread
+    Block Clusters")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

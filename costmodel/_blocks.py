@@ -52,7 +52,8 @@ def block_cycles(
     * a power limit lets the arrays run at the fraction φ (``sustained``) of their rate when all work, and at more when
       fewer do: W·t · max(1, min(T/S, 1)/φ);
     * local port: a tile's operands once per d rows or w columns of the arrays, and the result;
-    * global port: each tile reads its operands itself, (r + c)·κ;
+    * global port: each tile reads its operands itself, (r + c)·κ; in a cluster of g multiprocessors the longer one is
+      shared, (min(r, c) + max(r, c)/g)·κ;
     * a multiprocessor's arrays wait while its tile's result leaves: all results, what an epilogue reads, and partial
       results, written and read back, pass the global port with no computing beside.
 
@@ -75,7 +76,8 @@ def block_cycles(
     tile_elements = np.ceil(cols / w) * rows * kappa + np.ceil(rows / d) * cols * kappa + rows * cols
     local = waves * tile_elements / (units * configs.local_elements_per_cycle[:, None])
     partial = np.where(parts > 1, parts, 0.0) * (gemm.batch * gemm.m * gemm.n * ACCUMULATOR_BYTES / element_bytes)
-    read = tiles * (rows + cols) * kappa + partial + epilogue[0]
+    extent = np.minimum(rows, cols) + np.maximum(rows, cols) / blocks.cluster
+    read = tiles * extent * kappa + partial + epilogue[0]
     result = max(float(gemm.batch * gemm.m * gemm.n), epilogue[1])
     shared = np.maximum(read, partial + result) / configs.global_elements_per_cycle[:, None]
     leaving = (2 * partial + result + epilogue[0]) / configs.global_elements_per_cycle[:, None]

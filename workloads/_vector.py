@@ -128,13 +128,14 @@ def norm_gradient(kind: Norm, rows: int, row_length: int, element_bytes: int, *,
 def softmax(rows: int, row_length: int, element_bytes: int, *, dropout: bool) -> VectorWork:
     """Masked, scaled softmax of each row, and dropout.
 
-    Three passes: mask (1) and maximum (1); exponential with the scale folded in, and sum (1); product with the
-    reciprocal of the sum (1). With dropout, the probabilities before and after it are written, and the mask.
+    Three passes: mask (1) and maximum (1); exponential with the scale folded in, and sum (1); the exponential again and
+    its product with the reciprocal of the sum (1), as keeping it would take a row in fp32 (Milakov and Gimelshein 2018,
+    arXiv:1805.02867, algorithm 2). With dropout, the probabilities before and after it are written, and the mask.
     """
     return VectorWork(
         rows=rows,
         row_length=row_length,
-        operations_per_element=4 + EXPONENTIAL + (DROPOUT if dropout else 0),
+        operations_per_element=4 + 2 * EXPONENTIAL + (DROPOUT if dropout else 0),
         passes=3,
         reductions=2,
         read_bytes=rows * row_length * element_bytes,

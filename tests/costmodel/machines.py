@@ -4,6 +4,7 @@ import numpy as np
 
 from archplace.arch_configs.accelerator import Accelerator, GlobalBuffer, Hbm, TensorUnits, VectorUnits
 from archplace.arch_configs.architectures import Architectures
+from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
 from archplace.arch_configs.cluster import Cluster, NetworkDimension, Topology
 from archplace.costmodel._gemm import TensorConfigs
 
@@ -44,6 +45,8 @@ def accelerator(
     global_bytes_per_s: float = 4e12,
     hbm_bytes_per_s: float = 1e12,
     separate_ports: bool = False,
+    blocks: Blocks | None = None,
+    calibration: Calibration = NOMINAL,
 ) -> Accelerator:
     """An accelerator that differs from a small TPU only where asked."""
     return Accelerator(
@@ -56,6 +59,7 @@ def accelerator(
             macs_per_element_per_cycle={"bf16": 1.0},
             local_buffer_bytes=local_bytes,
             local_bandwidth_bytes_per_s=local_bytes_per_s,
+            blocks=blocks,
         ),
         vector_units=VectorUnits(count=vector_count, lanes=lanes, local_buffer_bytes=1 << 12),
         global_buffer=GlobalBuffer(capacity_bytes=global_bytes, bandwidth_bytes_per_s=global_bytes_per_s),
@@ -65,11 +69,12 @@ def accelerator(
             stacks=2,
             separate_ports=separate_ports,
         ),
+        calibration=calibration,
         sources={},
     )
 
 
-def table(**changes: float) -> Architectures:
+def table(**changes: object) -> Architectures:
     """One such accelerator as a table."""
     return Architectures.of(accelerator(**changes))
 
