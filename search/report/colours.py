@@ -12,13 +12,21 @@ PART_STYLE: dict[str, tuple[str, str]] = {
     "on-chip memory": (YELLOW, ""),
     "HBM": (ORANGE, ""),
     "fill and drain": (PURPLE, ""),
+    "recomputation": (BLUE, "/"),
     "tensor-parallel communication": (GREEN, ""),
+    "context-parallel communication": (GREEN, "x"),
+    "expert-parallel communication": (GREEN, "."),
+    "state exchange": (VERMILLION, "x"),
+    "host transfers": (ORANGE, "x"),
     "pipeline transfers": (GREEN, "/"),
     "pipeline bubble": (LIGHT_GREY, ""),
-    "gradient synchronisation": (VERMILLION, ""),
+    "gradient reduction": (VERMILLION, ""),
+    "parameter gathering": (VERMILLION, "/"),
     "optimizer step": (GREY, "x"),
 }
-"""Part of a step to (colour, pattern): ten parts share eight colours and two greys, told apart by pattern."""
+"""Part of a step to (colour, pattern). There are more parts than colours that everybody can tell apart: a colour is a
+kind of work, such as computing, exchanges within a layer or exchanges between replicas, and patterns tell its parts
+apart."""
 
 ENERGY_STYLE: dict[str, tuple[str, str]] = {
     "tensor arrays": (BLUE, ""),

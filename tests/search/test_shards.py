@@ -48,6 +48,10 @@ def job(run_file):
     return load_run(run_file)
 
 
+def offering(job, **axes):
+    return replace(job.choices, axes=replace(job.choices.axes, **axes))
+
+
 def in_one(job, folder):
     with RunSearch.start(job, folder) as search:
         return search.run(lambda _: None, jobs=1)
@@ -217,7 +221,7 @@ def test_several_workloads_are_measured_by_the_same_references(tmp_path):
 
 
 def test_a_quick_run_states_its_gap(job, tmp_path):
-    quick = replace(job, effort="quick", choices=replace(job.choices, tensor_parallel=(2,)))
+    quick = replace(job, effort="quick", choices=offering(job, tensor=(2,)))
     for number in (1, 2):
         shard_of(quick, tmp_path, number, 2)
     outcome = merge(tmp_path)
@@ -236,7 +240,7 @@ def test_missing_shards_are_named_with_the_command_that_makes_them(root):
 
 
 def test_shards_of_another_run_are_refused(root, job):
-    other = replace(job, choices=replace(job.choices, microbatch=(1,)))
+    other = replace(job, choices=offering(job, microbatch=(1,)))
     shutil.rmtree(root / "shard-2-of-3")
     shard_of(other, root, 2, 3)
     with pytest.raises(StoreError, match="shard 2 of 3 is of other inputs than shard 1 of 3"):

@@ -10,27 +10,58 @@ import numpy as np
 import pytest
 
 from archplace.arch_configs.errors import StoppedError, StoreError
+from archplace.costmodel import Offload, SharedStates, StateSharding
 from archplace.search.choices import WorkloadResult
 from archplace.search.evaluator import BoundBlock
 from archplace.search.objectives import Objectives
-from archplace.search.options import Option
 from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Reasons, Record
-from archplace.search.placement.training import BestPlacement, Degrees
+from archplace.search.pipeline import PipelineSchedule
 from archplace.search.schedule import ScheduleGraph, solve
 from archplace.search.store import FILE, Store
 from archplace.search.store_lock import LOCK_FILE, is_locked
+from archplace.search.strategy.cuts import Cut
+from archplace.search.strategy.options import BestPlacement, Option
+from archplace.search.strategy.strategy import Overlap, Strategy
+from archplace.workloads import Axis, ContextKind, LayerSharding, Recompute
 
 DONE = {"phase": "done"}
 
 
 def point(architecture, number=0, step_s=1.25):
-    degrees = Degrees(
-        stages=2, replicas=3, microbatches=7, transfer_s=1e-5, sync_s_per_byte=1.0 / 3, sync_latency_s=2e-6
+    """A point in which nothing that can be written has its default."""
+    sharding = LayerSharding(
+        microbatch=4,
+        tensor=2,
+        sequence=True,
+        context=2,
+        context_kind=ContextKind.ALL_GATHER,
+        expert=4,
+        expert_tensor=2,
+        overlap_pieces=4,
     )
-    placement = BestPlacement(
-        step_s=step_s, degrees=degrees, blocks=(5, 6), load_s=0.1, sync_s=0.2, optimizer_s=1.0 / 7
+    strategy = Strategy(
+        sharding=sharding,
+        stages=2,
+        data=3,
+        schedule=PipelineSchedule.INTERLEAVED,
+        virtual=3,
+        states=StateSharding(states=SharedStates.GRADIENTS, group=3),
+        offload=Offload(activations=1.0, optimizer=0.5),
+        overlap=Overlap(data=False, pipeline=False),
+        order=(Axis.DATA, Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE),
+        policies=(Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL),
     )
-    option = Option(tensor_parallel=2, microbatch=4, recompute=True, hbm_bytes=64 * 10**9)
+    cut = Cut(
+        time_s=step_s,
+        load_s=0.1,
+        held=((1, 5, 0), (0, 6, 1)),
+        policies=(2, 0),
+        loads_s=(0.1, 1.0 / 11),
+        tail_s=1.0 / 7,
+    )
+    placement = BestPlacement(strategy=strategy, cut=cut)
+    groups = (("tensor", ((2, 1),)), ("context", ((2, 2),)), ("expert", ((2, 1), (2, 4))))
+    option = Option(hbm_bytes=64 * 10**9, sharding=sharding, groups=groups)
     result = WorkloadResult(option=option, placement=placement, lower_step_s=step_s)
     return Evaluated(
         architecture=architecture,
@@ -64,7 +95,7 @@ def outcome(records=RECORDS):
             texts=("never", "area {:.4g} mm²"),
             own={4: "beyond the budget of 3 s"},
         ),
-        option_reasons={"t=3": "3 does not divide 32 heads"},
+        option_reasons={"tp3 mbs1": "3 does not divide 32 heads"},
         references_s=(0.25, 1.0 / 3),
         gap=(0.0125, 0.0),
     )

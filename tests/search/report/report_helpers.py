@@ -25,22 +25,26 @@ import numpy as np
 from archplace.arch_configs import Architectures, DesignSpace, load_accelerator, load_cluster, load_space
 from archplace.search.choices import Choices, WorkloadResult
 from archplace.search.objectives import Objectives
-from archplace.search.options import Option
 from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Reasons, Record
-from archplace.search.placement.training import BestPlacement, Degrees
 from archplace.search.run import Baseline, RunResult, RunSearch
-from archplace.search.runfile import Effort, Run
+from archplace.search.runfile import SEARCH_AXES, Effort, Run
 from archplace.search.schedule import ScheduleCache
-from archplace.workloads import Workload, load_workload
+from archplace.search.strategy.cuts import Cut
+from archplace.search.strategy.options import BestPlacement, Option
+from archplace.search.strategy.strategy import Strategy
+from archplace.workloads import LayerSharding, Recompute, Workload, load_workload
 
 AREAS = (100.0, 200.0, 300.0, 400.0, 250.0, 500.0, 600.0, 50.0)
 SPEEDS = {0: 20.0, 1: 36.0, 2: 50.0, 3: 55.0, 4: 30.0}
 BOUNDS = (22.0, 37.0, 51.0, 56.0, 38.0, 54.0, 0.0, 0.0)
 OPTION_REASONS = {
-    "t=1 b=2 stash HBM 32 GB": "memory: needs at least 40.5 GB per device (9 stages of 1), HBM has 32.0 GB",
-    "t=2 b=2 stash HBM 32 GB": "memory: needs at least 35.1 GB per device (9 stages of 2), HBM has 32.0 GB",
+    "tp1 mbs2 HBM 32 GB": "memory: needs at least 40.5 GB per device with 9 stages, HBM has 32 GB",
+    "tp2 mbs2 HBM 32 GB": "memory: needs at least 35.1 GB per device with 8 stages, HBM has 32 GB",
 }
 ACCELERATORS = 64
+STAGES, REPLICAS = 4, 16
+HELD = ((1, 7, 0), (0, 9, 0), (0, 9, 0), (0, 7, 1))
+"""Embedding, blocks and head on each stage."""
 GB = 10**9
 
 
@@ -67,9 +71,7 @@ def a_run(*workloads: Workload, name: str = "hand-made") -> Run:
         cluster=load_cluster("tpu-v4-pod").sized(ACCELERATORS),
         choices=Choices(
             accelerators=ACCELERATORS,
-            tensor_parallel=(1, 2),
-            microbatch=(1, 2),
-            recompute=(False, True),
+            axes=replace(SEARCH_AXES, tensor=(1, 2), microbatch=(1, 2)),
             hbm_bytes=(32 * GB, 64 * GB),
         ),
         objectives=Objectives.of(["throughput", "area"]),
@@ -78,21 +80,24 @@ def a_run(*workloads: Workload, name: str = "hand-made") -> Run:
 
 
 def placed(workload: Workload, samples_per_s: float, *, proven: bool = True) -> WorkloadResult:
-    """Four stages of sixteen devices: 67 slots, of which 64 are work; half a second each of synchronisation and
-    optimizer."""
+    """Four stages of sixteen devices, each with 64 microbatches of a sequence; all stages recompute everything."""
     step_s = workload.global_batch / samples_per_s
-    degrees = Degrees(
-        stages=4, replicas=16, microbatches=64, transfer_s=1e-4, sync_s_per_byte=1e-11, sync_latency_s=1e-5
-    )
+    sharding = LayerSharding(microbatch=1, tensor=1)
+    load_s = (step_s - 1) / (workload.global_batch // REPLICAS + STAGES - 1)
     return WorkloadResult(
-        option=Option(tensor_parallel=1, microbatch=1, recompute=True, hbm_bytes=32 * GB),
+        option=Option(sharding=sharding, groups=(), hbm_bytes=32 * GB),
         placement=BestPlacement(
-            step_s=step_s,
-            degrees=degrees,
-            blocks=(7, 9, 9, 7),
-            load_s=(step_s - 1) / degrees.slots,
-            sync_s=0.5,
-            optimizer_s=0.5,
+            strategy=Strategy(
+                sharding=sharding, stages=STAGES, data=REPLICAS, policies=(Recompute.NONE, Recompute.FULL)
+            ),
+            cut=Cut(
+                time_s=step_s,
+                load_s=load_s,
+                held=HELD,
+                policies=(1,) * STAGES,
+                loads_s=(load_s,) * STAGES,
+                tail_s=1.0,
+            ),
         ),
         lower_step_s=step_s if proven else 0.9 * step_s,
     )
@@ -192,7 +197,7 @@ def nothing_feasible(run: Run | None = None) -> RunResult:
                 amount=np.zeros(count),
                 texts=("llama2-7b: no placement option fits",),
             ),
-            option_reasons={"t=1 b=1": "memory: needs at least 90.1 GB per device (1 stages of 1), HBM has 32.0 GB"},
+            option_reasons={"tp1 mbs1": "memory: needs at least 90.1 GB per device with 1 stages, HBM has 32 GB"},
         ),
         baseline=None,
         cache=ScheduleCache(engine="list"),

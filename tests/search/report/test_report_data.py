@@ -21,11 +21,12 @@ from report_helpers import (
 )
 
 from archplace.arch_configs.errors import StoreError
-from archplace.search.attribution import OperatorBar
+from archplace.search.attribution import COMPUTE_PARTS, OperatorBar
 from archplace.search.explain import PARTS
 from archplace.search.outcome import Fate, Reasons
 from archplace.search.report import Contents, difference
 from archplace.search.report._record import table_card
+from archplace.search.report.colours import PART_STYLE
 from archplace.search.report.front_plot import draw_front, prepare_front
 from archplace.search.report.health import Level
 from archplace.search.report.picks import by_point
@@ -129,7 +130,7 @@ def test_health_notes_what_the_front_never_uses() -> None:
     contents = Contents.of(a_result())
     assert _titles(contents, Level.NOTE) == {"HBM capacity never binds", "Options never used"}
     (unused,) = [finding for finding in contents.findings if finding.title == "Options never used"]
-    for words in ("tensor-parallel width 2", "microbatch 2", "recompute off", "HBM 64 GB"):
+    for words in ("tensor-parallel width 2", "microbatch 2", "recomputation none", "HBM 64 GB"):
         assert words in unused.text
 
 
@@ -229,12 +230,21 @@ def test_the_bars_of_a_step_add_up_to_the_step_and_the_shares_to_a_hundred() -> 
         assert sum(bar.parts_s) == pytest.approx(bar.step_s)
     fastest = data.bars[0]
     assert fastest.step_s == pytest.approx(1024 / 55)
-    # Three of 67 slots fill and drain the pipeline.
-    load_s = (1024 / 55 - 1) / 67
-    assert dict(zip(PARTS, fastest.parts_s, strict=True))["pipeline bubble"] == pytest.approx(3 * load_s)
+    # The slowest stage works on 64 microbatches; while the first and the last one pass the other stages, it has none.
+    # Loads hold what a stage waits for messages as well, which is less than a hundredth.
+    parts = dict(zip(PARTS, fastest.parts_s, strict=True))
+    loads = [stage.load_s for stage in contents.front[0].explanations[0].stages]
+    working = sum(parts[part] for part in (*COMPUTE_PARTS, "recomputation", "tensor-parallel communication"))
+    expected = (sum(loads) - max(loads)) / (64 * max(loads))
+    assert parts["pipeline bubble"] / working == pytest.approx(expected, rel=0.01)
     figure = draw_step(data)
     shares = [trace for trace in figure.data if trace.xaxis == "x2"]
     assert sum(trace.x[0] for trace in shares) == pytest.approx(100, abs=0.2)
+
+
+def test_every_part_of_a_step_has_a_look_of_its_own() -> None:
+    assert tuple(PART_STYLE) == PARTS
+    assert len(set(PART_STYLE.values())) == len(PARTS)
 
 
 def test_a_very_slow_design_does_not_hide_the_others_bars() -> None:
