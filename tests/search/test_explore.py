@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exhaustive_helpers import CHOICES, CLUSTER, exhaustive_s, small_workload
+from exhaustive_helpers import AXES, CHOICES, CLUSTER, exhaustive_s, options_s, small_workload, ways
 
 from archplace.arch_configs import load_space
+from archplace.costmodel import Allowance
 from archplace.search.explore import Exploration
 from archplace.search.outcome import Bound, Fate
 
@@ -17,11 +18,29 @@ def architectures():
     return space.take(np.arange(17, len(space), len(space) // 24))
 
 
-def test_front_is_the_front_of_exhaustive_evaluation(architectures):
+@pytest.fixture(scope="module")
+def exact(architectures):
+    """Step seconds of the best placement by found schedules and by what no schedule undercuts, ``(n_archs, 2)``."""
+    workload = small_workload()
+    return np.array([exhaustive_s(architectures, i, workload) for i in range(len(architectures))])
+
+
+def test_memory_matters_where_the_space_is_searched(architectures):
+    """Some placements fit no HBM, some only the larger; the best ones of some options recompute, others do not."""
+    small, large = CHOICES.hbm_bytes
+    needs = np.array([way.needs_bytes for way in ways(small_workload())])
+    for these in (needs <= small, (small < needs) & (needs <= large), needs > large):
+        assert these.any()
+    best = [placed.way for placed in options_s(architectures, 0, small_workload()).values()]
+    assert {way.recomputed > 0 for way in best} == {False, True}
+    assert any(len(set(way.recompute)) > 1 for way in best)
+    assert {way.stages for way in best} == {1, 2, 4}
+
+
+def test_front_is_the_front_of_exhaustive_evaluation(architectures, exact):
     workload = small_workload()
     result = Exploration.of(architectures, [workload], CLUSTER, CHOICES, jobs=1).run()
     assert not (result.fate == Fate.OPEN).any()
-    exact = np.array([exhaustive_s(architectures, i, workload) for i in range(len(architectures))])
     step, lower = exact.T
     for index, record in result.records.items():
         (point,) = record.points
@@ -50,15 +69,14 @@ def test_who_prunes_whom_is_true(architectures):
         assert winner.values != own
 
 
-def test_each_tier_of_bounds_is_tighter_than_the_one_before_and_below_the_truth(architectures):
+def test_each_tier_of_bounds_is_tighter_than_the_one_before_and_below_the_truth(architectures, exact):
     workload = small_workload()
     exploration = Exploration.of(architectures, [workload], CLUSTER, CHOICES, jobs=1)
     loose, tight = (
         exploration.evaluator.bounds(slice(None), kind).values[:, 0] for kind in (Bound.WORK, Bound.SCHEDULE)
     )
-    exact = np.array([exhaustive_s(architectures, i, workload)[1] for i in range(len(architectures))])
     assert (loose <= tight * (1 + 1e-9)).all()
-    assert (tight * workload.global_batch <= exact * (1 + 1e-9)).all()
+    assert (tight * workload.global_batch <= exact[:, 1] * (1 + 1e-9)).all()
     assert (loose < tight).any()
 
 
@@ -96,10 +114,13 @@ def test_a_step_time_budget_keeps_the_part_of_the_front_that_meets_it(architectu
 
 def test_a_width_beyond_the_accelerators_is_a_reason(architectures):
     few = architectures.take(np.arange(3))
-    choices = replace(CHOICES, accelerators=1, tensor_parallel=(1, 2, 4), hbm_bytes=(400_000_000,))
-    search = Exploration.of(few, [small_workload()], CLUSTER, choices, jobs=1)
+    choices = replace(CHOICES, accelerators=1, axes=replace(AXES, tensor=(1, 2, 4)), hbm_bytes=(400_000_000,))
+    search = Exploration.of(few, [small_workload()], CLUSTER.sized(1), choices, jobs=1)
     assert search.run().front
-    assert any("exceeds the 1 accelerators" in text for text in search.outcome.option_reasons.values())
+    for width in (2, 4):
+        reasons = [text for key, text in search.outcome.option_reasons.items() if f"tp{width} " in key]
+        assert len(reasons) == 2
+        assert all("do not divide the 1 accelerators" in text for text in reasons)
 
 
 def test_nothing_fits_is_a_result_with_reasons(architectures):
@@ -111,6 +132,23 @@ def test_nothing_fits_is_a_result_with_reasons(architectures):
 
 
 def test_width_that_does_not_divide_the_heads_is_a_reason(architectures):
-    choices = replace(CHOICES, tensor_parallel=(1, 3))
+    choices = replace(CHOICES, axes=replace(AXES, tensor=(1, 3)))
     search = Exploration.of(architectures, [small_workload()], CLUSTER, choices, jobs=1)
-    assert any("t=3" in key and "3" in text for key, text in search.evaluator.searches[0].reasons.items())
+    reasons = search.evaluator.searches[0].reasons
+    assert any(key.startswith("tp3") and "3" in text and "heads" in text for key, text in reasons.items())
+
+
+def test_what_the_devices_reserve_is_not_there_for_layers(architectures):
+    """Reserving more is like having less HBM: the same front, point by point."""
+    few = architectures.take(np.arange(0, len(architectures), 3))
+    more = 3_000_000
+    reserving = replace(
+        CHOICES,
+        hbm_bytes=tuple(capacity + more for capacity in CHOICES.hbm_bytes),
+        allowance=Allowance(reserved_bytes=CHOICES.allowance.reserved_bytes + more),
+    )
+    fronts = [
+        Exploration.of(few, [small_workload()], CLUSTER, choices, jobs=1).run().front
+        for choices in (CHOICES, reserving)
+    ]
+    assert [point.values for point in fronts[0]] == [point.values for point in fronts[1]]
