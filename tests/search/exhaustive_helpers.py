@@ -7,7 +7,6 @@ the search is everything that is chosen, and the seconds of a step of what is ch
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, pairwise, permutations, product
-from math import ceil
 
 import numpy as np
 
@@ -209,19 +208,23 @@ class Seconds:
 def step_s(way: Way, seconds: Seconds) -> float:
     """Return the seconds of a step under 1F1B, from the formulas."""
     m, p = way.microbatches, way.stages
-    loads = []
-    for layers, policy in zip(way.held, way.recompute, strict=True):
+    # Messages hold up a stage all but once in as many microbatches as there are stages: one for each neighbour, and
+    # both those that it exchanges with a single one.
+    held_up = way.hop_s * (1 - 1 / p) * (2 if p == 2 else 1)
+    loads, paces = [], []
+    for position, (layers, policy) in enumerate(zip(way.held, way.recompute, strict=True)):
         load = sum(n * (f + b) for n, f, b in zip(layers, seconds.forward, seconds.backward, strict=True))
-        loads.append(load + (layers[1] * seconds.forward[1] if policy is Recompute.FULL else 0.0))
-    total = (m - 1) * max(loads) + sum(loads)
-    if p > 1:
-        # Down and up the pipeline once, and in zigzags for the other microbatches.
-        total += (2 * (p - 1) + 2 * (m - 1 - ceil((m - 1) / p))) * way.hop_s
+        load += layers[1] * seconds.forward[1] if policy is Recompute.FULL else 0.0
+        loads.append(load)
+        paces.append(load + held_up * ((position > 0) + (position < p - 1)))
+    # The first microbatch goes down and up the pipeline.
+    total = (m - 1) * max(paces) + sum(loads) + 2 * (p - 1) * way.hop_s
     first = way.held[0]
     if way.replicas > 1:
         # Behind the backward passes of the stage's other layers; the embedding's gradients come last.
-        behind = sum(n * b for n, b in zip(first, seconds.backward, strict=True)) - seconds.backward[1]
-        total += max(way.reductions_s[0], sum(n * r for n, r in zip(first, way.reductions_s, strict=True)) - behind)
+        reduced = sum(n * r for n, r in zip(first, way.reductions_s, strict=True))
+        beside = sum(n * b for n, b in zip(first, seconds.backward, strict=True)) - seconds.backward[1]
+        total += max(way.reductions_s[0], reduced - max(beside, 0.0))
     return total + seconds.optimizer * way.parameters
 
 

@@ -15,7 +15,7 @@ from archplace.search.outcome import Bound, Fate
 @pytest.fixture(scope="module")
 def architectures():
     space = load_space("phaze").enumerate()
-    return space.take(np.arange(17, len(space), len(space) // 24))
+    return space.take(np.arange(17, len(space), len(space) // 16))
 
 
 @pytest.fixture(scope="module")
