@@ -19,6 +19,7 @@ The baseline has 250 mm² and 40 samples/s.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -220,15 +221,15 @@ def searched(
     workloads: Sequence[Workload] = (),
     effort: Effort = "normal",
     baseline: str | None = "tpu-v4",
-    **budgets: float,
+    **choices: Any,
 ) -> RunResult:
-    """A real search of eight small architectures for other objectives than throughput and area."""
+    """A real search of eight small architectures for other objectives, choices and budgets than the hand-made run."""
     run = a_run(*workloads)
     job = replace(
         run,
         objectives=Objectives.of(objectives),
         effort=effort,
-        choices=replace(run.choices, **budgets),
+        choices=replace(run.choices, **choices),
         baseline=None if baseline is None else load_accelerator(baseline),
     )
     with RunSearch.start(job, folder) as search:

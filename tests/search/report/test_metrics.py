@@ -8,16 +8,19 @@ import pytest
 from report_helpers import ACCELERATORS, a_result, a_run, a_workload, searched
 
 from archplace.arch_configs import load_cluster
-from archplace.costmodel import accelerator_cost_usd, peak_power_w, static_power_w
+from archplace.costmodel import SharedStates, StateSharding, accelerator_cost_usd, peak_power_w, static_power_w
+from archplace.costmodel.network import NetworkPricer
 from archplace.search.budgets import budgets_of, tightest
 from archplace.search.explain import explain
 from archplace.search.fates import option_counts
 from archplace.search.metrics import ENERGY_PARTS
 from archplace.search.objectives import Objective
+from archplace.search.pipeline import PipelineSchedule
 from archplace.search.points import baseline_view, point_views, views
 from archplace.search.report.summary import options_by_fate
 from archplace.search.run import RunResult, evaluator_of
-from archplace.workloads import LayerSharding, load_workload
+from archplace.search.runfile import SEARCH_AXES
+from archplace.workloads import LayerSharding, Recompute, load_workload
 
 ALL_BUT_WORST = ("throughput", "energy", "cost", "power", "area")
 
@@ -40,7 +43,22 @@ def portfolio(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     )
 
 
-@pytest.mark.parametrize("which", ["five", "portfolio"])
+@pytest.fixture(scope="module")
+def many_axes(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    axes = replace(
+        SEARCH_AXES,
+        tensor=(1, 2),
+        sequence=(False, True),
+        microbatch=(1, 2),
+        schedules=(PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED, PipelineSchedule.ZB_H1),
+        virtual=(2, 4),
+        policies=(Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL),
+        states=(StateSharding(), StateSharding(states=SharedStates.OPTIMIZER)),
+    )
+    return searched(tmp_path_factory.mktemp("axes"), *ALL_BUT_WORST, axes=axes, hbm_bytes=(16 * 10**9, 32 * 10**9))
+
+
+@pytest.mark.parametrize("which", ["five", "portfolio", "many_axes"])
 def test_figures_are_those_that_the_search_compared(which: str, request: pytest.FixtureRequest) -> None:
     # The search prices bounds and adds what placements add; here components are added up. Both must agree.
     result: RunResult = request.getfixturevalue(which)
@@ -145,22 +163,31 @@ def test_relative_throughput_is_relative_to_each_workload_s_best(portfolio: RunR
 
 def test_points_explained_together_are_explained_as_alone(five: RunResult) -> None:
     run = five.run
-    cluster = load_cluster("tpu-v4-pod").sized(ACCELERATORS)
+    network = NetworkPricer(load_cluster("tpu-v4-pod").sized(ACCELERATORS))
     for point in views(five, list(five.outcome.points)):
         (alone,) = explain(
-            point.point.results, run.workloads[0], point.architectures, cluster, five.cache, accelerators=ACCELERATORS
+            point.point.results,
+            run.workloads[0],
+            point.architectures,
+            network,
+            five.cache,
+            accelerators=ACCELERATORS,
+            allowance=run.choices.allowance,
         )
         assert point.explanations == (alone,)
 
 
-def test_placement_options_are_counted_as_the_certificate_counts_them(five: RunResult, portfolio: RunResult) -> None:
-    for result in (five, portfolio):
+def test_placement_options_are_counted_as_the_certificate_counts_them(
+    five: RunResult, portfolio: RunResult, many_axes: RunResult
+) -> None:
+    for result in (five, portfolio, many_axes):
         evaluator = evaluator_of(result.run, result.architectures, result.outcome.references_s)
         expected = {fate.name.lower(): count for fate, count in option_counts(result.outcome, evaluator).items()}
         assert options_by_fate(result) == expected
         choices = result.run.choices
         assert choices.hbm_bytes is not None
-        each = len(choices.tensor_parallel) * len(choices.microbatch) * len(choices.recompute) * len(choices.hbm_bytes)
+        # All shardings divide what is asked here, and groups lie alike in the one order of devices.
+        each = len(list(choices.axes.shardings())) * len(choices.hbm_bytes)
         assert sum(expected.values()) == 8 * each * len(result.run.workloads)
 
 
