@@ -5,7 +5,7 @@ from itertools import chain, combinations, product
 
 import numpy as np
 import pytest
-from exhaustive_helpers import CHOICES, CLUSTER, options_s, small_workload
+from exhaustive_helpers import CHOICES, CLUSTER, NETWORK, optimizer_operator, options_s, small_workload
 
 from archplace.arch_configs import load_space
 from archplace.arch_configs.technology import load_technology
@@ -16,7 +16,7 @@ from archplace.search.foremost import FASTEST_AT_ONCE
 from archplace.search.outcome import Bound, Fate
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS
-from archplace.workloads import LayerSharding, Operator, Phase, Unit
+from archplace.workloads import Axis
 
 OBJECTIVES = ("throughput", "energy", "cost", "power", "area")
 SUBSETS = list(chain.from_iterable(combinations(OBJECTIVES, n) for n in range(1, len(OBJECTIVES) + 1)))
@@ -30,30 +30,27 @@ def architectures():
     return space.take(np.arange(101, len(space), len(space) // 10))
 
 
-def joules(architectures, index, workload, option, placed):
+def joules(architectures, index, workload, placed):
     """Energy of one step by hand: every operator of every microbatch, and what the placement adds."""
-    width, microbatch, recompute, _ = option
-    step = workload.step(LayerSharding(tensor=width, microbatch=microbatch))
+    way = placed.way
+    width, microbatch = way.sharding.tensor, way.sharding.microbatch
+    step = workload.step(way.sharding)
     archs = architectures.take(np.array([index]))
-    pricer = Pricer(archs, CLUSTER)
-    (first, _), (block, n_blocks), (last, _) = step.layers
+    pricer = Pricer(archs, CLUSTER, network=NETWORK).in_groups({Axis.TENSOR: way.order.group(Axis.TENSOR)})
     total = 0.0
-    for layer, count in ((first, 1), (block, n_blocks), (last, 1)):
+    for layer, count in step.layers:
         forward, backward = (
             operator_energy_j(pricer, operators, TECHNOLOGY).sum() for operators in (layer.forward, layer.backward)
         )
-        passes = 2 if recompute and layer is block else 1
-        total += count * (passes * forward + backward) * width * (workload.global_batch // microbatch)
-    parameters = (first.parameters + n_blocks * block.parameters + last.parameters) * width
-    optimizer = Operator(
-        name="o", unit=Unit.VECTOR, phase=Phase.OPTIMIZER, vector=workload.optimizer_work(OPTIMIZER_PARAMETERS)
-    )
-    each = operator_energy_j(pricer, [optimizer], TECHNOLOGY)[0, 0] / OPTIMIZER_PARAMETERS
-    total += each * parameters * placed.replicas
+        again = way.recomputed if layer is step.layers[1][0] else 0
+        total += ((count + again) * forward + count * backward) * width * (workload.global_batch // microbatch)
+    parameters = sum(count * layer.parameters for layer, count in step.layers) * width
+    each = operator_energy_j(pricer, [optimizer_operator(workload)], TECHNOLOGY)[0, 0] / OPTIMIZER_PARAMETERS
+    total += each * parameters * way.replicas
     link = TECHNOLOGY.energy.network_j_per_byte
-    total += link * 2 * (placed.replicas - 1) * parameters * step.parameter_bytes.gradient
+    total += link * 2 * (way.replicas - 1) * parameters * step.parameter_bytes.gradient
     microbatches = workload.global_batch // microbatch
-    total += link * 2 * (placed.stages - 1) * microbatches * block.input_bytes * width
+    total += link * 2 * (way.stages - 1) * microbatches * step.layers[1][0].input_bytes * width
     watts = static_power_w(archs, TECHNOLOGY, host=True)[0]
     return total + watts * CHOICES.accelerators * placed.step_s
 
@@ -64,7 +61,7 @@ def evaluate(architectures, workload):
     for index in range(len(architectures)):
         for option, placed in options_s(architectures, index, workload).items():
             batch = workload.global_batch
-            energy = joules(architectures, index, workload, option, placed)
+            energy = joules(architectures, index, workload, placed)
             price = accelerator_cost_usd(architectures, option[3], TECHNOLOGY)[index]
             usd = price * CHOICES.accelerators * placed.step_s / TECHNOLOGY.cost.service_life_s
             usd += TECHNOLOGY.cost.energy_usd_per_j * energy
