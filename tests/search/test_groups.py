@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exhaustive_helpers import CHOICES, CLUSTER, small_workload
+from exhaustive_helpers import CHOICES, CLUSTER, exhaustive_s, small_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +16,8 @@ from archplace.search.explore import Exploration
 from archplace.search.groups import AREA_STEP, Groups
 from archplace.search.objectives import Objectives
 from archplace.search.outcome import Bound, Fate
-from archplace.workloads import LayerSharding, load_workload
+from archplace.search.runfile import SEARCH_AXES
+from archplace.workloads import LayerSharding, Recompute, load_workload
 
 RESOURCES = (
     "clock_hz",
@@ -63,9 +64,7 @@ def test_no_architecture_is_bounded_below_its_group(fine, name):
         architectures=fine,
         workloads=[load_workload(name)],
         cluster=load_cluster("tpu-v5p-pod").sized(1024),
-        choices=Choices(
-            accelerators=1024, tensor_parallel=(2, 8), microbatch=(1, 4), recompute=(False, True), hbm_bytes=None
-        ),
+        choices=Choices(accelerators=1024, axes=replace(SEARCH_AXES, tensor=(2, 8), microbatch=(1, 4)), hbm_bytes=None),
         objectives=Objectives.of(["throughput", "area"]),
     )
     some = np.random.default_rng(5).choice(len(fine), 2000, replace=False)
@@ -98,19 +97,36 @@ def test_more_of_every_resource_is_never_bounded_higher(phaze, data):
     assert (most <= other * (1 + 1e-12)).all()
 
 
-def test_a_front_found_by_groups_is_that_found_without(phaze):
+def in_groups(phaze, count):
     """Each of some architectures with more and fewer lanes, bandwidths and clocks, near enough in area."""
-    base = phaze.take(np.arange(50, len(phaze), len(phaze) // 12))
+    base = phaze.take(np.arange(50, len(phaze), len(phaze) // count))
     rows = np.tile(np.arange(len(base)), 8)
     bits = np.repeat(np.arange(8), len(base))
     archs = base.take(rows)
-    archs = replace(
+    return replace(
         archs,
         vector_lanes=np.where(bits & 1, archs.vector_lanes * 2, archs.vector_lanes),
         hbm_bytes_per_s=np.where(bits & 2, archs.hbm_bytes_per_s * 1.5, archs.hbm_bytes_per_s),
         global_buffer_bytes_per_s=archs.global_buffer_bytes_per_s * np.where(bits & 4, 1.25, 1.0),
         area_mm2=archs.area_mm2 * (1 + 1e-4 * bits),
     )
+
+
+def test_no_placement_is_faster_than_the_bounds_of_its_group(phaze):
+    """Against every placement there is, on each of the architectures."""
+    archs, workload = in_groups(phaze, 3), small_workload()
+    evaluator = Exploration.of(archs, [workload], CLUSTER, CHOICES, jobs=1).evaluator
+    evaluator.coarse = True
+    some = np.arange(0, len(archs), 3)
+    reached_s = np.array([exhaustive_s(archs, index, workload)[1] for index in some.tolist()])
+    for kind in (Bound.GROUP_WORK, Bound.GROUP):
+        bounds_s = evaluator.bounds(some, kind).values[:, 0] * workload.global_batch
+        assert (bounds_s <= reached_s * (1 + 1e-9)).all()
+        assert (bounds_s > 0).all()
+
+
+def test_a_front_found_by_groups_is_that_found_without(phaze):
+    archs = in_groups(phaze, 12)
     with_groups = Exploration.of(archs, [small_workload()], CLUSTER, CHOICES, jobs=1)
     assert with_groups.evaluator.groups is not None
     outcome = with_groups.run()
@@ -158,7 +174,9 @@ def test_bounds_of_groups_by_work_are_the_loosest(phaze):
         workloads=[load_workload("llama2-7b")],
         cluster=load_cluster("tpu-v4-pod").sized(1024),
         choices=Choices(
-            accelerators=1024, tensor_parallel=(2,), microbatch=(1, 4), recompute=(False,), hbm_bytes=(80 * 10**9,)
+            accelerators=1024,
+            axes=replace(SEARCH_AXES, tensor=(2,), microbatch=(1, 4), policies=(Recompute.NONE,)),
+            hbm_bytes=(80 * 10**9,),
         ),
         objectives=Objectives.of(["throughput", "area"]),
         coarse=True,
