@@ -86,6 +86,10 @@ class Dealt:
     """``(R,)``: what the stage that lacks most lacks under the policy that keeps least; not positive where all fit."""
     deal: Deal
 
+    def at(self, row: int) -> Cut | None:
+        """Return one row's stages, or None where memory is short."""
+        return self.cut(row) if np.isfinite(self.time_s[row]) else None
+
     def cut(self, row: int) -> Cut:
         """Return one row's stages."""
         loads = tuple(self.loads_s[row].tolist())

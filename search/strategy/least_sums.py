@@ -9,6 +9,7 @@ where it begins.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray, of_layers
 
@@ -46,19 +47,22 @@ def least_sums_of_equal(rows: ChainRows, limits_s: FloatArray) -> LeastSums:
     every = np.arange(n_rows)
     costs = _EqualCosts(rows, limits_s)
     width = costs.load_s.shape[2]
-    placed = np.minimum(np.arange(n_layers + 1)[:, None] + np.arange(width), n_layers + 1)
-    # From the last stage to the first: the least sum of the stages from j on, by how many equal layers lie before it.
-    rest = np.full((n_rows, n_layers + 2), np.inf)
+    # From the last stage to the first: the least sum of the stages from j on, by how many equal layers lie before it;
+    # beyond the layers there are none.
+    rest = np.full((n_rows, n_layers + width), np.inf)
     rest[:, n_layers] = 0.0
     chosen = np.zeros((stages, n_rows, n_layers + 1), dtype=np.int64)
+    ahead = sliding_window_view(rest, width, axis=1)
+    """``(R, N + 1, W)``, ``[…, x, k]``: the rest with ``x + k`` layers before it."""
+    flat = np.arange(n_rows * (n_layers + 1))
     for stage in range(stages - 1, 0, -1):
-        total = costs.fill_s[stage][:, None, :] + rest[:, placed]
+        total = costs.fill_s[stage][:, None, :] + ahead
         chosen[stage] = total.argmin(axis=2)
-        rest[:, :-1] = np.take_along_axis(total, chosen[stage][:, :, None], axis=2)[:, :, 0]
+        rest[:, : n_layers + 1] = total.reshape(-1, width)[flat, chosen[stage].ravel()].reshape(n_rows, -1)
     held = np.zeros((width, 3))
     held[:, 0], held[:, 1], held[:, 2] = 1.0, np.arange(width), float(stages == 1)
     tails_s = np.stack([rows.tails_s(first) for first in held], axis=1)
-    first = costs.fill_s[0] + rest[:, placed[0]] + tails_s
+    first = costs.fill_s[0] + rest[:, :width] + tails_s
     taken = first.argmin(axis=1)
     sum_s, tail_s = first[every, taken], tails_s[every, taken]
     found = _empty(rows, sum_s, tail_s)
@@ -88,26 +92,27 @@ class _EqualCosts:
         shape = (stages, rows.n_rows, width)
         self.load_s, self.fill_s = np.full(shape, np.inf), np.full(shape, np.inf)
         self.policy = np.full(shape, -1, dtype=np.int64)
-        neighbours = rows.neighbours()
-        capacity = rows.capacity_bytes * (1 + _SLACK)
-        for stage in range(stages):
-            # A stage between the ends holds a layer at least.
-            enough = held >= (0 < stage < stages - 1)
-            flight = rows.in_flight[:, stage, None]
-            for policy in range(rows.load_s.shape[1]):
-                each = rows.state_bytes + flight * rows.flight_bytes[:, policy]
-                working = rows.working_bytes[:, policy]
-                alone = (working * ends[stage]).max(axis=1)
-                busy = np.where(held > 0, np.maximum(alone, working[:, 1])[:, None], alone[:, None])
-                memory = of_layers(each, ends[stage])[:, None] + each[:, 1, None] * held + busy
-                load = of_layers(rows.load_s[:, policy], ends[stage]) + rows.boundary_s * neighbours[stage]
-                loads = load[:, None] + rows.load_s[:, policy, 1, None] * held
-                fits: BoolArray = (memory <= capacity[:, None]) & enough & (self.policy[stage] < 0)
-                self.policy[stage][fits] = policy
-                fill = of_layers(rows.fill_s[:, policy], ends[stage])
-                fills = fill[:, None] + rows.fill_s[:, policy, 1, None] * held
-                np.copyto(self.load_s[stage], loads, where=fits)
-                np.copyto(self.fill_s[stage], np.where(loads < limits_s[:, None], fills, np.inf), where=fits)
+        # A stage between the ends holds a layer at least.
+        inner = (np.arange(stages) > 0) & (np.arange(stages) < stages - 1)
+        enough = (held >= inner[:, None])[:, None, :]
+        capacity = (rows.capacity_bytes * (1 + _SLACK))[:, None]
+        waits_s = rows.boundary_s * rows.neighbours()[:, None]
+        for policy in range(rows.load_s.shape[1]):
+            flight, working = rows.flight_bytes[:, policy], rows.working_bytes[:, policy]
+            each = rows.state_bytes + rows.in_flight.T[:, :, None] * flight
+            fixed = of_layers(each, ends[:, None])
+            alone = (working * ends[:, None]).max(axis=2)
+            busy = np.where(held > 0, np.maximum(alone, working[:, 1])[:, :, None], alone[:, :, None])
+            memory = each[:, :, 1, None] * held + (fixed[:, :, None] + busy)
+            load = of_layers(rows.load_s[:, policy], ends[:, None]) + waits_s
+            loads = rows.load_s[:, policy, 1, None] * held + load[:, :, None]
+            fits: BoolArray = (memory <= capacity) & enough & (self.policy < 0)
+            self.policy[fits] = policy
+            fills = (
+                rows.fill_s[:, policy, 1, None] * held + of_layers(rows.fill_s[:, policy], ends[:, None])[:, :, None]
+            )
+            np.copyto(self.load_s, loads, where=fits)
+            np.copyto(self.fill_s, fills, where=fits & (loads < limits_s[:, None]))
 
 
 def _empty(rows: ChainRows, sum_s: FloatArray, tail_s: FloatArray) -> LeastSums:

@@ -14,9 +14,9 @@ import numpy as np
 from archplace.search.pipeline import SPLIT_BACKWARD, PipelineSchedule, coefficients
 from archplace.search.strategy.bounds import ROUNDING, balanced_s, least_recomputed
 from archplace.search.strategy.chain import ChainTimes, FloatArray, IntArray, of_layers
-from archplace.search.strategy.cuts import Cut, best_cuts
+from archplace.search.strategy.cuts import Cut, Cuts, best_cuts
 from archplace.search.strategy.families import Family, GraphKey, Groups
-from archplace.search.strategy.fixed import equal_deal, price_deal
+from archplace.search.strategy.fixed import Dealt, equal_deal, price_deal
 from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Pass, needed_passes
 from archplace.search.strategy.packing import pack, packed_loads
@@ -88,13 +88,15 @@ class Placements:
     """``(A,)``: seconds of a step; infinite where nothing is faster than what was asked for."""
     row: IntArray
     """``(A,)``: the strategy in the table; -1 where ``step_s`` is infinite."""
-    cuts: list[Cut | None]
+    cuts: list["tuple[Cuts | Dealt, int] | None"]
+    """Where each cut stands."""
     table: StrategyTable
 
     def layers_by_policy(self) -> FloatArray:
         """Return how many layers of each kind are worked on under each policy, ``(A, P, S)``; 0 without a placement."""
         found = np.zeros((len(self.row), len(self.table.choices.policies), len(self.table.counts)))
-        for index, cut in enumerate(self.cuts):
+        for index in range(len(self.cuts)):
+            cut = self.cut(index)
             if cut is not None:
                 for policy, layers in zip(cut.policies, cut.held, strict=True):
                     found[index, policy] += layers
@@ -102,9 +104,14 @@ class Placements:
         copies = found.sum(axis=(1, 2)) / sum(self.table.counts)
         return np.asarray(found / np.where(copies > 0, copies, 1.0)[:, None, None])
 
+    def cut(self, index: int) -> Cut | None:
+        """Return the cut on one architecture; None where there is none."""
+        place = self.cuts[index]
+        return None if place is None else place[0].at(place[1])
+
     def at(self, index: int) -> BestPlacement | None:
         """Return the placement on one architecture; None where nothing is faster than was asked for."""
-        cut = self.cuts[index]
+        cut = self.cut(index)
         if cut is None:
             return None
         return BestPlacement(strategy=self.table.strategy(int(self.row[index])), cut=cut)
@@ -154,8 +161,34 @@ class OptionSpace:
             size = max(1, _PAIRS // len(self.rows))
             for start in range(0, len(seconds), size):
                 some = slice(start, start + size)
-                found[some] = self._bounds(seconds.take(some)).min(axis=1)
+                found[some] = self._sharpened(seconds.take(some))
         return found
+
+    def _sharpened(self, seconds: LayerSeconds) -> FloatArray:
+        """Return the least bound of each architecture, ``(A,)``, when those that matter know what memory packs."""
+        bounds = self._bounds(seconds)
+        sharp = np.zeros(bounds.shape, dtype=np.bool_)
+        every = np.arange(len(seconds))
+        while True:
+            place = bounds.argmin(axis=1)
+            archs = np.flatnonzero(~sharp[every, place] & (bounds[every, place] < np.inf))
+            if not len(archs):
+                return bounds[every, place]
+            chosen = place[archs]
+            times = self._times(chosen, seconds.take(archs))
+            for here in self.table.places_alike(self.rows[chosen]):
+                at = archs[here], chosen[here]
+                bounds[at] = np.maximum(bounds[at], self._packed_s(self.rows[chosen[here]], times.take(here)))
+            sharp[archs, chosen] = True
+
+    def _packed_s(self, rows: IntArray, times: ChainTimes) -> FloatArray:
+        """Return lower bounds of strategies that are alike: of those whose layers are dealt out, their times."""
+        table = self.table
+        chain = table.with_memory(rows, times, float(self.option.hbm_bytes))
+        schedule, virtual = table.choices.schedules[table.schedule[rows[0]]]
+        if schedule in EQUAL_PARTS:
+            return price_deal(chain, equal_deal(table.counts, schedule, chain.n_stages, virtual)).time_s * ROUNDING
+        return packed_loads(chain).bounds_s(chain)
 
     def quick_bound_s(self, seconds: LayerSeconds) -> FloatArray:
         """Return a lower bound that is never above :meth:`bound_s` but by rounding, in a small part of its time.
@@ -250,20 +283,18 @@ class OptionSpace:
             limits_s = found.step_s[archs[here]]
             if schedule in EQUAL_PARTS:
                 dealt = price_deal(chain, equal_deal(table.counts, schedule, chain.n_stages, virtual))
-                for i in np.flatnonzero(dealt.time_s < limits_s).tolist():
-                    self._keep(found, int(archs[here[i]]), int(rows[here[i]]), dealt.cut(i))
+                self._keep(found, archs[here], rows[here], dealt, dealt.time_s)
                 continue
             cuts = best_cuts(chain, packed_loads(chain, limits_s), limits_s)
-            for i in np.flatnonzero(np.isfinite(cuts.time_s)).tolist():
-                cut = cuts.at(i)
-                assert cut is not None
-                self._keep(found, int(archs[here[i]]), int(rows[here[i]]), cut)
+            self._keep(found, archs[here], rows[here], cuts, cuts.time_s)
 
     @staticmethod
-    def _keep(found: Placements, arch: int, row: int, cut: Cut) -> None:
-        found.step_s[arch] = cut.time_s
-        found.row[arch] = row
-        found.cuts[arch] = cut
+    def _keep(found: Placements, archs: IntArray, rows: IntArray, cuts: Cuts | Dealt, times_s: FloatArray) -> None:
+        """Keep those of ``cuts``, one for each of ``archs``, that are faster than what is kept."""
+        for i in np.flatnonzero(times_s < found.step_s[archs]).tolist():
+            found.step_s[archs[i]] = times_s[i]
+            found.row[archs[i]] = rows[i]
+            found.cuts[archs[i]] = (cuts, i)
 
 
 _BISECTIONS = 14
