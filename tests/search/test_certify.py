@@ -23,7 +23,7 @@ run:
   cluster: a100-superpod
   accelerators: 8
   global_batch: 16
-  placement: {tensor_parallel: [2], microbatch: [2, 4], recompute: [false]}
+  placement: {tensor_parallel: [2, 4], microbatch: [2, 4], recompute: none}
   budgets: {area: 400 mm2}
 """
 
@@ -88,7 +88,7 @@ def test_a_finished_run_is_certified(finished):
     certificate = certify(finished, jobs=1)
     assert certificate.holds, certificate.failures
     assert certificate.gap is None
-    for counts, each in ((certificate.counts, 1), (certificate.option_counts, 2)):
+    for counts, each in ((certificate.counts, 1), (certificate.option_counts, 4)):
         assert counts["front"] > 0
         assert counts["pruned"] > 0
         assert counts["infeasible"] > 0
@@ -202,12 +202,13 @@ def test_an_architecture_pruned_by_nothing_is_found(copy):
     fails(copy, "dominance")
 
 
-def test_changed_fates_of_placement_options_are_found(copy):
+@pytest.mark.parametrize(("old", "new"), [("p", "i"), ("i", "p"), ("d", "p"), ("p", "d")])
+def test_changed_fates_of_placement_options_are_found(copy, old, new):
     def other(record):
         text = record["options"][0]
-        if "p" not in text:
+        if old not in text:
             return False
-        record["options"][0] = text.replace("p", "i", 1)
+        record["options"][0] = text.replace(old, new, 1)
         return True
 
     change_record(copy, other)
@@ -228,10 +229,19 @@ def test_an_unfinished_run_has_no_certificate(copy):
 
 
 def test_a_placement_made_better_is_found(copy):
-    """What the user takes away: not only the values, but where layers go and how long that takes."""
+    """What the user takes away: not only the values, but how many devices do what."""
 
     def other(record):
-        record["points"][0]["results"][0]["placement"]["degrees"]["replicas"] += 1
+        record["points"][0]["results"][0]["placement"]["strategy"]["data"] *= 2
+
+    change_record(copy, other)
+    fails(copy, "point")
+
+
+def test_layers_held_elsewhere_are_found(copy):
+    def other(record):
+        cut = record["points"][0]["results"][0]["placement"]["cut"]
+        cut["held"][0][1] -= 1
 
     change_record(copy, other)
     fails(copy, "point")
