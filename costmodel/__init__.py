@@ -13,6 +13,7 @@ from archplace.costmodel.energy import EnergyParts, energy_parts, operator_energ
 from archplace.costmodel.memory import LayerMemory, StageMemory, stage_memory
 from archplace.costmodel.memory_coefficients import (
     POLICIES,
+    Footprint,
     MemoryCoefficients,
     WorkingParts,
     chain_exchanges,
@@ -68,6 +69,7 @@ __all__ = [
     "DeviceOrder",
     "EnergyParts",
     "Exchange",
+    "Footprint",
     "Group",
     "HostTraffic",
     "KeptStates",

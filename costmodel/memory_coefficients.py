@@ -144,6 +144,25 @@ class MemoryCoefficients:
         return total
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Footprint:
+    """What layers need by themselves, however their states are shared; worked out once for many ways to share them."""
+
+    kept_bytes: FloatArray
+    """``(P, K)``: activations of one microbatch."""
+    replayed_bytes: FloatArray
+    """``(P, K)``: what a replay brings back."""
+    temporary_bytes: FloatArray
+    """``(K,)``: tensors that live only inside a pass."""
+
+    @classmethod
+    def of(cls, layers: Chain) -> "Footprint":
+        """Return the footprint of a chain of layers."""
+        kept, replayed = _by_policy([layer for layer, _ in layers])
+        temporary = np.array([temporary_bytes(layer) for layer, _ in layers], dtype=np.float64)
+        return cls(kept_bytes=kept, replayed_bytes=replayed, temporary_bytes=temporary)
+
+
 def memory_coefficients(
     layers: Chain,
     size: ParameterBytes,
@@ -152,12 +171,14 @@ def memory_coefficients(
     replicas: Replicas,
     offload: Offload | None = None,
     allowance: Allowance | None = None,
+    footprint: Footprint | None = None,
 ) -> MemoryCoefficients:
     """Return the coefficients of a chain of layers; the entries of ``replicas`` are the axes ``...``.
 
-    A layer keeps what its :func:`policy_of` says.
+    A layer keeps what its :func:`policy_of` says. ``footprint`` is that of ``layers``, where it is known.
     """
     offload, allowance = offload or Offload(), allowance or Allowance()
+    footprint = footprint or Footprint.of(layers)
     dense, expert = parameters_of(layers)
     z, z_expert = replicas.dense_shards[..., None], replicas.expert_shards[..., None]
     kept_parts = [kept_states(dense, size, states, z), kept_states(expert, size, states, z_expert)]
@@ -166,7 +187,7 @@ def memory_coefficients(
     gathered = gathered_bytes(dense, size, states, z) + gathered_bytes(expert, size, states, z_expert)
     unreduced = unreduced_bytes(dense, size, states, z) + unreduced_bytes(expert, size, states, z_expert)
     counts = [count for _, count in layers]
-    kept, replayed = _by_policy([layer for layer, _ in layers])
+    kept = footprint.kept_bytes
     return MemoryCoefficients(
         states=KeptStates(
             weights_bytes=whole.weights_bytes,
@@ -175,8 +196,8 @@ def memory_coefficients(
         ),
         kept_bytes=kept,
         working=WorkingParts(
-            replayed_bytes=replayed,
-            temporary_bytes=np.array([temporary_bytes(layer) for layer, _ in layers], dtype=np.float64),
+            replayed_bytes=footprint.replayed_bytes,
+            temporary_bytes=footprint.temporary_bytes,
             gathered_bytes=_with_neighbour(gathered, counts),
             unreduced_bytes=_with_neighbour(unreduced, counts),
             transit_bytes=2.0 * offload.activations * kept,

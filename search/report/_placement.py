@@ -92,6 +92,7 @@ def _stages(name: str, found: WorkloadResult, why: Explanation) -> Html:
             (
                 str(position),
                 stage.layers,
+                str(found.placement.policies[position - 1]),
                 f"{devices:,}",
                 number(stage.load_s * 1e3),
                 percent(stage.load_s / slowest),
@@ -109,10 +110,11 @@ def _stages(name: str, found: WorkloadResult, why: Explanation) -> Html:
             )
         )
     return table(
-        f"Pipeline stages of {name}: load per microbatch, memory per device in GB",
+        f"Pipeline stages of {name}: load per microbatch, memory per device in GB, activations with buffers and reserve",
         (
             "stage",
             "layers",
+            "recompute",
             "devices",
             "load (ms)",
             "of the slowest",
@@ -124,7 +126,7 @@ def _stages(name: str, found: WorkloadResult, why: Explanation) -> Html:
             "of HBM",
         ),
         rows,
-        numeric=range(2, 11),
+        numeric=range(3, 12),
     )
 
 

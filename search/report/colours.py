@@ -1,6 +1,6 @@
 """Colours that differ for every kind of colour vision (Okabe and Ito, "Color Universal Design", 2008), and layout."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
@@ -61,6 +61,9 @@ LEGEND: dict[str, object] = {
 }
 """Below the figure; the bottom margin keeps it clear of the axis."""
 
+_ENTRY_WIDTH, _LETTER_WIDTH, _ENTRY_HEIGHT = 48, 7, 20
+"""Pixels of a legend's entry without its name, of a letter, and of a row of entries."""
+
 LAYOUT: dict[str, object] = {
     "template": "none",
     "font": FONT,
@@ -71,6 +74,13 @@ LAYOUT: dict[str, object] = {
     "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": LIGHT_GREY, "activecolor": GREY},
 }
 """What all figures share; the page sets text and grid colours for light, dark and print."""
+
+
+def legend_room(names: Iterable[str], *, width: int = 880) -> int:
+    """Return the pixels that a legend below a figure of this ``width`` needs; its columns are as wide as the widest."""
+    lengths = [len(name) for name in names]
+    columns = max(1, width // (_ENTRY_WIDTH + _LETTER_WIDTH * max(lengths, default=0)))
+    return _ENTRY_HEIGHT * -(-len(lengths) // columns)
 
 
 def plain(text: str) -> str:

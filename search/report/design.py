@@ -61,12 +61,9 @@ def _workload(workload: Workload, found: WorkloadResult, why: Explanation, figur
         "bottleneck": why.bottleneck,
         "proven_optimal": found.proven,
         "placement": {
-            "strategy": str(strategy),
-            **{
-                key: value
-                for key, value in placement_row(workload, found).items()
-                if key not in ("step_s", "lower_step_s", "optimality_gap", "tokens_per_s", "proven_optimal")
-            },
+            key: value
+            for key, value in placement_row(workload, found).items()
+            if key not in ("step_s", "lower_step_s", "optimality_gap", "tokens_per_s", "proven_optimal")
         },
         "parts_s": dict(why.parts_s),
         **more,
@@ -74,6 +71,7 @@ def _workload(workload: Workload, found: WorkloadResult, why: Explanation, figur
             {
                 "stage": number,
                 "layers": stage.layers,
+                "recompute": str(placement.policies[number - 1]),
                 "devices": strategy.devices // strategy.stages,
                 "load_s": stage.load_s,
                 "weights_bytes": stage.memory.weights_bytes,

@@ -231,7 +231,10 @@ def _unused(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
         "microbatch": [str(v) for v in missing(axes.microbatch, lambda r: r.option.sharding.microbatch)],
         "schedule": [str(v) for v in missing(axes.schedules, lambda r: r.placement.strategy.schedule)],
         "state sharding": [
-            str(v) for v in missing([each.states for each in axes.states], lambda r: r.placement.strategy.states.states)
+            str(v)
+            for v in missing(
+                list(dict.fromkeys(each.states for each in axes.states)), lambda r: r.placement.strategy.states.states
+            )
         ],
         "recomputation": [
             str(policy) for policy in axes.policies if all(policy not in found.placement.policies for found in results)

@@ -154,10 +154,11 @@ def draw_matrix(data: ManyPlot) -> go.Figure:
                     title_font_size=12,
                     **place,
                 )
+    below = 70 + legend_room([trace.name for trace in figure.data if trace.showlegend])
     figure.update_layout(
         **LAYOUT,
-        height=120 + _PANEL * (count - 1),
-        margin={"l": 80, "r": 20, "t": 20, "b": 110},
+        height=20 + below + _PANEL * (count - 1),
+        margin={"l": 80, "r": 20, "t": 20, "b": below},
         hovermode="closest",
         legend=LEGEND,
     )
@@ -255,10 +256,11 @@ def draw_parallel(data: ManyPlot) -> go.Figure:
                 marker={"size": 7, "color": colour},
             )
         )
+    below = 30 + legend_room([trace.name for trace in figure.data])
     figure.update_layout(
         **LAYOUT,
-        height=470,
-        margin={"l": 60, "r": 60, "t": 40, "b": 110},
+        height=380 + below,
+        margin={"l": 60, "r": 60, "t": 40, "b": below},
         hovermode="closest",
         legend=LEGEND,
         shapes=[

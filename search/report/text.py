@@ -107,7 +107,10 @@ def _workload(document: Mapping[str, object]) -> list[str]:
     ]
     capacity = placement["hbm_bytes"]
     table = [
-        ("stage", "layers", "devices", "load", "weights", "gradients", "optimizer", "activations", "total", "of HBM")
+        (
+            *("stage", "layers", "recompute", "devices", "load"),
+            *("weights", "gradients", "optimizer", "activations", "total", "of HBM"),
+        )
     ]
     for stage in stages:
         bytes_ = [stage[f"{name}_bytes"] for name in ("weights", "gradients", "optimizer", "activations", "memory")]
@@ -115,6 +118,7 @@ def _workload(document: Mapping[str, object]) -> list[str]:
             (
                 str(stage["stage"]),
                 stage["layers"],
+                stage["recompute"],
                 str(stage["devices"]),
                 seconds(stage["load_s"]),
                 *(number(value / 1e9) for value in bytes_),
@@ -132,6 +136,6 @@ def _workload(document: Mapping[str, object]) -> list[str]:
         *bars(parts, None),
         *energy,
         "",
-        f"Memory per device by stage (GB), HBM {gigabytes(capacity)}",
-        *aligned(table, left={1}),
+        f"Memory per device by stage (GB), activations with buffers and reserve; HBM {gigabytes(capacity)}",
+        *aligned(table, left={1, 2}),
     ]

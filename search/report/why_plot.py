@@ -10,7 +10,17 @@ from archplace.costmodel import StageMemory
 from archplace.search.explain import PARTS
 from archplace.search.metrics import ENERGY_PARTS
 from archplace.search.points import PointView
-from archplace.search.report.colours import AXIS, BLACK, ENERGY_STYLE, LAYOUT, LEGEND, MEMORY_STYLE, filled, plain
+from archplace.search.report.colours import (
+    AXIS,
+    BLACK,
+    ENERGY_STYLE,
+    LAYOUT,
+    LEGEND,
+    MEMORY_STYLE,
+    filled,
+    legend_room,
+    plain,
+)
 from archplace.search.report.picks import Pick, by_point
 from archplace.search.wording import gigabytes, number, percent, seconds
 
@@ -164,7 +174,7 @@ def draw_step(data: WhyPlot) -> go.Figure:
         _stack(figure, part, labels, marker, lengths, shares, hover)
     title = "step time, times the workload's fastest here" if data.relative else "seconds per step"
     _cut(figure, labels, data.step_lengths, [seconds(bar.step_s) for bar in data.bars])
-    _lay_out(figure, labels, below=130, titles=(title, "% of the step"))
+    _lay_out(figure, labels, titles=(title, "% of the step"))
     return figure
 
 
@@ -184,8 +194,9 @@ def _stack(
     figure.add_trace(go.Bar(x=_rounded(shares), showlegend=False, **common, **tip), row=1, col=2)
 
 
-def _lay_out(figure: go.Figure, labels: Sequence[str], *, below: int, titles: tuple[str, str]) -> None:
-    """Set sizes and axes; ``below`` is the room in pixels for the legend under the bars."""
+def _lay_out(figure: go.Figure, labels: Sequence[str], *, titles: tuple[str, str]) -> None:
+    """Set sizes and axes, with room under the bars for the legend."""
+    below = 70 + legend_room([trace.name for trace in figure.data if trace.showlegend is not False])
     figure.update_layout(
         **LAYOUT,
         barmode="stack",
@@ -232,7 +243,7 @@ def draw_energy(data: WhyPlot) -> go.Figure:
         _stack(figure, part, labels, marker, lengths, shares, hover)
     title = "energy, times the workload's least here" if data.relative else "joules per sample, all accelerators"
     _cut(figure, labels, [length for *_, length in known], [f"{number(sum(joules))} J" for _, joules, _ in known])
-    _lay_out(figure, labels, below=100, titles=(title, "% of the energy"))
+    _lay_out(figure, labels, titles=(title, "% of the energy"))
     return figure
 
 

@@ -173,7 +173,8 @@ class OptionSpace:
             place = bounds.argmin(axis=1)
             archs = np.flatnonzero(~sharp[every, place] & (bounds[every, place] < np.inf))
             if not len(archs):
-                return bounds[every, place]
+                found: FloatArray = bounds[every, place]
+                return found
             chosen = place[archs]
             times = self._times(chosen, seconds.take(archs))
             for here in self.table.places_alike(self.rows[chosen]):

@@ -20,6 +20,7 @@ import numpy as np
 from archplace.costmodel import (
     POLICIES,
     Allowance,
+    Footprint,
     Replicas,
     StateSharding,
     chain_exchanges,
@@ -137,6 +138,7 @@ class StrategyTable:
         self.host_s = np.zeros_like(self.flight_bytes)
         """Of a layer's activations, one way."""
         self.host_update_s = np.zeros_like(self.state_bytes)
+        footprint = Footprint.of(self.step.layers)
         for s, states in enumerate(self.choices.states):
             entries = np.flatnonzero(possible[:, :, s].any(axis=1))
             for o, offload in enumerate(self.choices.offload):
@@ -151,6 +153,7 @@ class StrategyTable:
                     replicas=replicas,
                     offload=offload,
                     allowance=self.allowance,
+                    footprint=footprint,
                 )
                 place = entries.searchsorted(self.entry[rows])
                 self.state_bytes[rows] = found.state_bytes[place]
