@@ -176,8 +176,8 @@ def why_card(contents: Contents) -> Html:
         figure(
             "memory-plot",
             draw_memory(data),
-            "Memory of each device of the fullest pipeline stage, activations with buffers and reserve; the bar across is "
-            "the HBM capacity of the placement.",
+            "Memory of each device of the fullest pipeline stage, activations with buffers and reserve; the bar across "
+            "is the HBM capacity of the placement.",
         ),
         *_energy(data),
         element("details", element("summary", "The numbers behind the figures"), numbers),

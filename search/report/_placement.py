@@ -110,7 +110,7 @@ def _stages(name: str, found: WorkloadResult, why: Explanation) -> Html:
             )
         )
     return table(
-        f"Pipeline stages of {name}: load per microbatch, memory per device in GB, activations with buffers and reserve",
+        f"Pipeline stages of {name}: load per microbatch, GB per device (activations with buffers and reserve)",
         (
             "stage",
             "layers",

@@ -21,6 +21,7 @@ from archplace.search.report.colours import (
     PURPLE,
     SKY,
     VERMILLION,
+    legend_room,
     plain,
 )
 from archplace.search.report.objectives import Axis, axes, spans_decades

@@ -146,7 +146,8 @@ def test_show_prints_a_whole_design(folder: Path, capsys: pytest.CaptureFixture[
     assert document["id"] == 3
     workload = document["workloads"][0]
     assert sum(workload["parts_s"].values()) == pytest.approx(workload["step_s"]) == pytest.approx(1024 / 55)
-    assert [stage["stage"] for stage in workload["stages"]] == [1, 2, 3, 4]
+    assert [(stage["stage"], stage["recompute"]) for stage in workload["stages"]] == [(i, "full") for i in (1, 2, 3, 4)]
+    assert workload["placement"]["strategy"] == "tp1 pp4 dp16 mbs1 1f1b"
     assert main(["show", str(folder), "3", "--format", "yaml"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == document
 

@@ -26,7 +26,7 @@ from archplace.search.explain import PARTS
 from archplace.search.outcome import Fate, Reasons
 from archplace.search.report import Contents, difference
 from archplace.search.report._record import table_card
-from archplace.search.report.colours import PART_STYLE
+from archplace.search.report.colours import PART_STYLE, legend_room
 from archplace.search.report.front_plot import draw_front, prepare_front
 from archplace.search.report.health import Level
 from archplace.search.report.picks import by_point
@@ -245,6 +245,17 @@ def test_the_bars_of_a_step_add_up_to_the_step_and_the_shares_to_a_hundred() -> 
 def test_every_part_of_a_step_has_a_look_of_its_own() -> None:
     assert tuple(PART_STYLE) == PARTS
     assert len(set(PART_STYLE.values())) == len(PARTS)
+
+
+def test_legends_have_room_for_as_many_rows_as_their_longest_name_makes() -> None:
+    # Five short names stand side by side; a long one makes its column as wide as the figure. A row takes 20 pixels.
+    assert legend_room([]) == 0
+    assert legend_room(["short"] * 5) == 20
+    assert legend_room(["short"] * 4 + ["n" * 100]) == 100
+    names = ["n" * length for length in range(5, 120, 10)]
+    rooms = [legend_room([name] * 12) for name in names]
+    assert rooms == sorted(rooms)
+    assert rooms[-1] == 12 * 20
 
 
 def test_a_very_slow_design_does_not_hide_the_others_bars() -> None:
