@@ -199,10 +199,11 @@ class OptionSpace:
         """
         least = np.full(len(seconds), np.inf)
         table = self.table
-        schedule = np.array([name for name, _ in table.choices.schedules])[table.schedule[self.rows]]
-        for name in dict.fromkeys(schedule.tolist()):
-            here = np.flatnonzero(schedule == name)
+        for c, (name, virtual) in enumerate(table.choices.schedules):
+            here = np.flatnonzero(table.schedule[self.rows] == c)
             rows = self.rows[here]
+            if not len(here):
+                continue
             forward, backward = seconds[Pass.FORWARD], seconds[Pass.BACKWARD]
             stages, microbatches = table.stages[rows].astype(float), table.microbatches[rows].astype(float)
             if name in SPLIT_BACKWARD:
@@ -216,7 +217,6 @@ class OptionSpace:
                 whole = times / stages
             else:
                 each = forward + backward
-                virtual = np.array([v for _, v in table.choices.schedules])[table.schedule[rows]]
                 terms = coefficients(name, stages, virtual, microbatches)
                 paces = terms.pace
                 whole = paces / stages + (0.0 if name is PipelineSchedule.INTERLEAVED else 1.0)
