@@ -73,10 +73,17 @@ class _Host(Sourced):
     memory: Bytes
 
 
+_Factor = Annotated[float, Field(ge=1, le=100)]
+
+
 class _Software(Sourced):
     dispatch: SecondsOrZero = IDEAL_SOFTWARE.dispatch_s
-    vector_traffic: Annotated[float, Field(ge=1, le=100)] = IDEAL_SOFTWARE.vector_traffic
+    tensor_rate: Annotated[float, Field(gt=0, le=1)] = IDEAL_SOFTWARE.tensor_rate
+    vector_traffic: _Factor = IDEAL_SOFTWARE.vector_traffic
+    attention_time: _Factor = IDEAL_SOFTWARE.attention_time
+    attention_gradient_time: _Factor = IDEAL_SOFTWARE.attention_gradient_time
     tensor_pieces: Annotated[int, Field(ge=1, le=64)] = IDEAL_SOFTWARE.tensor_pieces
+    data_overlap: bool = IDEAL_SOFTWARE.data_overlap
 
 
 class _Cluster(FileModel):
@@ -166,8 +173,12 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         if software is None
         else Software(
             dispatch_s=software.dispatch,
+            tensor_rate=software.tensor_rate,
             vector_traffic=software.vector_traffic,
+            attention_time=software.attention_time,
+            attention_gradient_time=software.attention_gradient_time,
             tensor_pieces=software.tensor_pieces,
+            data_overlap=software.data_overlap,
         ),
     )
 

@@ -14,7 +14,6 @@ from archplace.costmodel import MemoryItems, Replicas, memory_coefficients, memo
 from archplace.search.attribution import COMPUTE_PARTS, EXCHANGE_PARTS, attribute, bars_of
 from archplace.search.pipeline import SPLIT_BACKWARD, ScheduleShape, StageSeconds, makespan_s
 from archplace.search.schedule import ScheduleCache, ScheduleGraph
-from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.blocks import BlockMaker, Families
 from archplace.search.strategy.bounds import packed_loads_s
@@ -23,6 +22,7 @@ from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.fixed import Deal, equal_deal, equal_parts, price_deal
 from archplace.search.strategy.layers import Pass, operators_of
 from archplace.search.strategy.problem import PlanProblem
+from archplace.search.strategy.single import axes_of
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, refusal
 from archplace.workloads import Layer, Operator, Recompute
 
@@ -104,7 +104,7 @@ def evaluate(
     if reason is not None:
         raise ValueError(reason)
     cache = ScheduleCache() if cache is None else cache
-    axes = _only(strategy, recompute)
+    axes = axes_of(strategy, recompute or ())
     families = Families(problem, axes)
     maker = BlockMaker(problem, axes, cache)
     found = tuple(families)
@@ -115,31 +115,6 @@ def evaluate(
             return _Evaluator(problem, maker, block, cache).run(held, recompute)
         refused += block.table.combinations.refused
     raise ValueError(refused[0])
-
-
-def _only(strategy: Strategy, recompute: Sequence[Recompute] | None) -> Axes:
-    """Return the axes of one strategy."""
-    sharding = strategy.sharding
-    policies = dict.fromkeys((*strategy.policies, *(recompute or ())))
-    return Axes(
-        tensor=(sharding.tensor,),
-        sequence=(sharding.sequence,),
-        context=(sharding.context,),
-        context_kind=(sharding.context_kind,),
-        expert=(sharding.expert,),
-        expert_tensor=(sharding.expert_tensor,),
-        overlap_pieces=(sharding.overlap_pieces,),
-        microbatch=(sharding.microbatch,),
-        stages=(strategy.stages,),
-        data=(strategy.data,),
-        schedules=(strategy.schedule,),
-        virtual=(strategy.virtual,),
-        policies=tuple(policies),
-        states=(strategy.states,),
-        offload=(strategy.offload,),
-        overlap=(strategy.overlap,),
-        orders=(strategy.order,),
-    )
 
 
 class _Evaluator:
