@@ -1,12 +1,15 @@
 """Area of accelerators from a technology table, for many at once.
 
-The form is A = overhead · (tensor units + their buffers + vector units + their buffers + global buffer + HBM
-interfaces). With an overhead of 1 and no HBM interface it is the area that PHAZE (Wang et al., ICML 2024) computes
-with Accelergy and CACTI.
+The form is A = overhead · (tensor units + their buffers + vector units + their buffers + control + global buffer + HBM
+interfaces + links + double precision + fixed functions). With an overhead of 1 and the first, third and sixth kinds of
+components alone it is the area that PHAZE (Wang et al., ICML 2024) computes with Accelergy and CACTI.
+
+The area of an architecture of a design space is that of its working parts: no spare units, no cache, no circuits that
+training does not need. A chip that exists carries such things, which its section ``die`` names.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -33,6 +36,10 @@ class Resources:
     vector_local_bytes: IntArray
     global_buffer_bytes: IntArray
     hbm_stacks: IntArray
+    cached: bool = False
+    """Whether the global buffer is a cache."""
+    fp64_macs_per_cycle: float = 0.0
+    fixed_function_mm2: float = 0.0
 
     @classmethod
     def of(cls, architectures: Architectures) -> Self:
@@ -47,6 +54,30 @@ class Resources:
             vector_local_bytes=architectures.vector_local_bytes,
             global_buffer_bytes=architectures.global_buffer_bytes,
             hbm_stacks=architectures.hbm_stacks,
+        )
+
+    @classmethod
+    def on_die(cls, accelerator: Accelerator) -> Self:
+        """Return the resources of one accelerator's die, each of shape ``(1,)``: spares and unused circuits included.
+
+        As :meth:`of` where nothing is known of the die.
+        """
+        working, die = cls.of(Architectures.of(accelerator)), accelerator.die
+        if die is None:
+            return working
+
+        def total(spare: int | None, used: IntArray) -> IntArray:
+            return used if spare is None else np.array([spare])
+
+        return replace(
+            working,
+            tensor_count=total(die.tensor_units, working.tensor_count),
+            vector_count=total(die.vector_units, working.vector_count),
+            global_buffer_bytes=total(die.global_buffer_bytes, working.global_buffer_bytes),
+            hbm_stacks=total(die.hbm_interfaces, working.hbm_stacks),
+            cached=die.cached,
+            fp64_macs_per_cycle=die.fp64_macs_per_cycle,
+            fixed_function_mm2=die.fixed_function_mm2,
         )
 
 
@@ -70,8 +101,15 @@ class AreaBreakdown:
     tensor_buffers: FloatArray
     vector_units: FloatArray
     vector_buffers: FloatArray
+    control: FloatArray
+    """What makes each vector unit a programmable core, its port of the network on chip included."""
+    fp64: FloatArray
     global_buffer: FloatArray
     hbm_phy: FloatArray
+    """Interfaces and controllers of the HBM stacks."""
+    interfaces: FloatArray
+    """Links to other devices and to the host."""
+    fixed_function: FloatArray
     overhead: FloatArray
 
     @property
@@ -87,24 +125,33 @@ class AreaBreakdown:
 def area_breakdown(resources: Resources | Architectures, technology: Technology) -> AreaBreakdown:
     """Return the area of each component in mm²; shapes as the resources broadcast."""
     r = Resources.of(resources) if isinstance(resources, Architectures) else resources
+    cache_factor = technology.cache_factor if r.cached else 1.0
     parts = np.broadcast_arrays(
         r.tensor_count * r.tensor_elements * r.tensor_macs_per_element * technology.array_element_mm2,
         r.tensor_count * technology.sram.area_mm2(r.tensor_local_bytes),
         r.vector_count * r.vector_lanes * technology.vector_lane_mm2,
         r.vector_count * technology.sram.area_mm2(r.vector_local_bytes),
-        technology.sram.area_mm2(r.global_buffer_bytes),
+        r.vector_count * technology.control_mm2_per_vector_unit,
+        np.float64(r.fp64_macs_per_cycle * technology.fp64_mac_mm2),
+        technology.sram.area_mm2(r.global_buffer_bytes) * cache_factor,
         r.hbm_stacks * technology.hbm_phy_mm2_per_stack,
+        np.float64(technology.interfaces_mm2),
+        np.float64(r.fixed_function_mm2),
     )
-    tensor, tensor_buffers, vector, vector_buffers, global_buffer, hbm = parts
+    tensor, tensor_buffers, vector, vector_buffers, control, fp64, global_buffer, hbm, interfaces, fixed = parts
+    listed = tensor + tensor_buffers + vector + vector_buffers + control + fp64 + global_buffer + hbm + interfaces
     return AreaBreakdown(
         tensor_units=tensor,
         tensor_buffers=tensor_buffers,
         vector_units=vector,
         vector_buffers=vector_buffers,
+        control=control,
+        fp64=fp64,
         global_buffer=global_buffer,
         hbm_phy=hbm,
-        overhead=(technology.overhead_factor - 1.0)
-        * (tensor + tensor_buffers + vector + vector_buffers + global_buffer + hbm),
+        interfaces=interfaces,
+        fixed_function=fixed,
+        overhead=(technology.overhead_factor - 1.0) * (listed + fixed),
     )
 
 
@@ -113,6 +160,20 @@ def area_mm2(resources: Resources | Architectures, technology: Technology) -> Fl
     return area_breakdown(resources, technology).total_mm2
 
 
+def known_area_mm2(architectures: Architectures, technology: Technology) -> FloatArray:
+    """Return the area of each architecture in mm², shape ``(n_archs,)``: what its column has, else :func:`area_mm2`.
+
+    The column of a chip that exists counts its whole die (:func:`price_accelerator_area`); that of a design space is
+    :func:`area_mm2` already. ``technology`` must be the table that the column was priced by.
+    """
+    known = architectures.area_mm2
+    missing = np.isnan(known)
+    return np.where(missing, area_mm2(architectures, technology), known) if missing.any() else known
+
+
 def price_accelerator_area(accelerator: Accelerator, technology: Technology) -> float:
-    """Return the area in mm² that ``technology`` gives for one accelerator, whatever its published die area."""
-    return float(area_mm2(Architectures.of(accelerator), technology)[0])
+    """Return the area in mm² that ``technology`` gives for one accelerator's die, whatever its published area.
+
+    Its section ``die`` counts, where it has one.
+    """
+    return float(area_mm2(Resources.on_die(accelerator), technology)[0])

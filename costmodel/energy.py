@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archplace.arch_configs.architectures import Architectures, FloatArray
-from archplace.arch_configs.area import area_mm2
+from archplace.arch_configs.area import known_area_mm2
 from archplace.arch_configs.errors import ConfigError
 from archplace.arch_configs.technology import Technology
 from archplace.costmodel.operators import ELEMENT_BYTES, Pricer
@@ -24,8 +24,9 @@ class EnergyParts(NamedTuple):
     """Where the dynamic joules of one execution of an operator on one device go, shape ``(n_archs,)`` each."""
 
     arrays_j: FloatArray
-    """Multiply-accumulates of the tensor units."""
+    """Multiply-accumulates of the tensor units, with what controls the units meanwhile."""
     lanes_j: FloatArray
+    """Operations of the vector units' lanes, with what controls the units meanwhile."""
     local_buffers_j: FloatArray
     """Local buffers of the tensor units; those of the vector units are in the energy of a lane's operation."""
     global_buffer_j: FloatArray
@@ -71,10 +72,16 @@ class _Energies:
         self._global = self._table.buffer_j_per_byte(pricer.architectures.global_buffer_bytes)
 
     def parts(self, operator: Operator) -> EnergyParts:
-        table, done = self._table, self._pricer.activity(operator)
+        table, done, archs = self._table, self._pricer.activity(operator), self._pricer.architectures
+        arrays_j = np.zeros(1)
+        if done.macs:
+            per_cycle = archs.tensor_rows * archs.tensor_cols * archs.tensor_macs_per_element[operator.precision]
+            mac_j = table.of_mac_j(operator.precision) + table.control_j_per_unit_cycle / per_cycle
+            arrays_j = done.macs * mac_j
+        lane_j = table.lane_operation_j + table.control_j_per_unit_cycle / archs.vector_lanes
         return EnergyParts(
-            arrays_j=np.full(1, done.macs * table.of_mac_j(operator.precision) if done.macs else 0.0),
-            lanes_j=np.full(1, done.lane_operations * table.lane_operation_j),
+            arrays_j=arrays_j,
+            lanes_j=done.lane_operations * lane_j,
             local_buffers_j=done.local_bytes * self._local,
             global_buffer_j=done.global_bytes * self._global,
             hbm_j=done.hbm_bytes * table.hbm_j_per_byte,
@@ -85,14 +92,15 @@ class _Energies:
 def static_power_w(architectures: Architectures, technology: Technology, *, host: bool = False) -> FloatArray:
     """Return the watts that each accelerator draws whatever it does, shape ``(n_archs,)``.
 
-    Leakage and ungated clocks by the area that ``technology`` gives, idle HBM by its stacks; with ``host`` also the
-    accelerator's share of its server, which is no part of the accelerator's own power but of what a training run takes.
+    Leakage and ungated clocks by the area (:func:`archplace.arch_configs.area.known_area_mm2`), idle HBM by its
+    stacks; with ``host`` also the accelerator's share of its server, which is no part of the accelerator's own power
+    but of what a training run takes.
 
     Raises :class:`ConfigError` for a table without static power.
     """
     table = technology.need_power()
     watts: FloatArray = (
-        table.die_w_per_mm2 * area_mm2(architectures, technology)
+        table.die_w_per_mm2 * known_area_mm2(architectures, technology)
         + table.hbm_w_per_stack * architectures.hbm_stacks
         + (table.host_w_per_accelerator if host else 0.0)
     )
@@ -106,7 +114,7 @@ def peak_power_w(
     *,
     network_bytes_per_s: float = 0.0,
 ) -> FloatArray:
-    """Return the watts that no operator of ``precision`` can exceed, shape ``(n_archs,)``: the thermal design power.
+    """Return the watts that no operator of ``precision`` can exceed at the nominal clock, shape ``(n_archs,)``.
 
     Static power, lanes and HBM at full rate, and the larger of two loads: *arrays*, with all multiply-accumulates and
     local ports busy, and *vector work*, with the global buffer's port busy. In the first the global buffer moves
@@ -118,7 +126,8 @@ def peak_power_w(
 
     For every operator, dynamic joules divided by the seconds on all units, plus static power, is at most this; an
     accelerator that sends ``network_bytes_per_s`` (the bandwidth of the fastest network dimension) at the same time
-    draws that much more. The host's share is not in it.
+    draws that much more. The host's share is not in it. A chip whose limit is lower slows down instead
+    (:mod:`archplace.costmodel.throttle`).
 
     Raises :class:`ConfigError` for a table without energies, static power or the precision, or arrays without it.
     """
@@ -135,13 +144,15 @@ def peak_power_w(
     reused_bytes_per_s = np.minimum(archs.global_buffer_bytes_per_s, 2 * size * macs_per_s / block)
     local = table.buffer_j_per_byte(archs.tensor_local_bytes)
     shared = table.buffer_j_per_byte(archs.global_buffer_bytes)
+    control_w = archs.clock_hz * table.control_j_per_unit_cycle
     both_w = (
-        archs.vector_count * archs.vector_lanes * archs.clock_hz * table.lane_operation_j
+        archs.vector_count * (archs.vector_lanes * archs.clock_hz * table.lane_operation_j + control_w)
         + hbm_bytes_per_s * (table.hbm_j_per_byte + shared)
         + network_bytes_per_s * table.network_j_per_byte
     )
     arrays_w = (
         macs_per_s * table.of_mac_j(precision)
+        + archs.tensor_count * control_w
         + archs.tensor_count * archs.tensor_local_bytes_per_s * local
         + reused_bytes_per_s * shared
     )
