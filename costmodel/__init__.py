@@ -10,6 +10,8 @@ from archplace.costmodel.cost import (
     service_life_s,
 )
 from archplace.costmodel.energy import EnergyParts, energy_parts, operator_energy_j, peak_power_w, static_power_w
+from archplace.costmodel.explanation import Explanation, explain
+from archplace.costmodel.kernel_fit import KernelFit, MeasuredKernel, fit_calibration, kernel_errors
 from archplace.costmodel.memory import LayerMemory, StageMemory, stage_memory
 from archplace.costmodel.memory_coefficients import (
     POLICIES,
@@ -67,10 +69,13 @@ __all__ = [
     "DeviceOrder",
     "EnergyParts",
     "Exchange",
+    "Explanation",
     "Group",
     "HostTraffic",
     "KeptStates",
+    "KernelFit",
     "LayerMemory",
+    "MeasuredKernel",
     "Members",
     "MemoryCoefficients",
     "MemoryItems",
@@ -95,7 +100,10 @@ __all__ = [
     "energy_cost_usd_per_j",
     "energy_parts",
     "exchanges",
+    "explain",
+    "fit_calibration",
     "kept_states",
+    "kernel_errors",
     "memory_coefficients",
     "memory_items",
     "operator_energy_j",
