@@ -37,6 +37,7 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 class _Blocks(Sourced):
     units: Count
     tiles: Tiles
+    cluster: Count = 1
 
 
 class _TensorUnits(Sourced):
@@ -147,9 +148,7 @@ def build_accelerator(fields: AcceleratorFields, document: Document, key_path: K
             macs_per_element_per_cycle=tensor.macs_per_element_per_cycle,
             local_buffer_bytes=tensor.local_buffer,
             local_bandwidth_bytes_per_s=tensor.local_bandwidth,
-            blocks=None
-            if tensor.blocks is None
-            else Blocks(units=tensor.blocks.units, tiles=tuple(tensor.blocks.tiles)),
+            blocks=None if tensor.blocks is None else _blocks(tensor.blocks),
         ),
         vector_units=VectorUnits(count=vector.count, lanes=vector.lanes, local_buffer_bytes=vector.local_buffer),
         global_buffer=GlobalBuffer(
@@ -168,6 +167,10 @@ def build_accelerator(fields: AcceleratorFields, document: Document, key_path: K
         die=None if fields.die is None else _die(fields.die),
         sources=collect_sources(document, accelerator_sections(key_path)),
     )
+
+
+def _blocks(fields: _Blocks) -> Blocks:
+    return Blocks(units=fields.units, tiles=tuple(fields.tiles), cluster=fields.cluster)
 
 
 def _calibration(fields: _Calibration) -> Calibration:
