@@ -105,7 +105,7 @@ def _communication_spans(
 def _metadata(trace: HostTrace, matches: Sequence[Match]) -> Metadata:
     attributes = [
         Attribute.of("source", trace.path.name),
-        Attribute.of("schema", trace.schema),
+        Attribute.of("pytorch_schema", trace.schema),
         Attribute.of("pid", trace.pid),
     ]
     groups: dict[str, list[int]] = {}
