@@ -107,6 +107,8 @@ class Software:
     data_overlap: bool = True
     """Whether replicas exchange gradients and parameters behind computing that does not suffer from it. Kernels of
     collectives take multiprocessors and bandwidth from what they run beside."""
+    early_stop: bool = False
+    """Whether full recomputation of a layer stops once the backward pass has what it needs."""
 
     def __post_init__(self) -> None:
         problems = []

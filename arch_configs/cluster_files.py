@@ -84,6 +84,7 @@ class _Software(Sourced):
     attention_gradient_time: _Factor = IDEAL_SOFTWARE.attention_gradient_time
     tensor_pieces: Annotated[int, Field(ge=1, le=64)] = IDEAL_SOFTWARE.tensor_pieces
     data_overlap: bool = IDEAL_SOFTWARE.data_overlap
+    early_stop: bool = IDEAL_SOFTWARE.early_stop
 
 
 class _Cluster(FileModel):
@@ -179,6 +180,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
             attention_gradient_time=software.attention_gradient_time,
             tensor_pieces=software.tensor_pieces,
             data_overlap=software.data_overlap,
+            early_stop=software.early_stop,
         ),
     )
 

@@ -17,9 +17,9 @@ class SoftwarePricer(Pricer):
     """A pricer whose operators take what the programs of its cluster make of them.
 
     Element-wise operators move :attr:`~archplace.arch_configs.cluster.Software.vector_traffic` times the bytes, and
-    keep lanes and ports busy for as much longer; tensor units run at the rate that long runs sustain; fused attention
-    takes longer by a factor of its own; no operator takes less than its dispatch. The same as :class:`Pricer` under
-    ideal software.
+    keep lanes and ports busy for as much longer; products run at the rate that long runs sustain; fused attention takes
+    longer by a factor of its own; no operator takes less than its dispatch. The same as :class:`Pricer` under ideal
+    software.
     """
 
     def __init__(
@@ -32,10 +32,15 @@ class SoftwarePricer(Pricer):
     ) -> None:
         self._software = cluster.software
         super().__init__(_sustained(architectures, self._software.tensor_rate), cluster, network=network, groups=groups)
+        self._kernels = Pricer(architectures, cluster, network=network, groups=groups)
 
     def parts(self, operator: Operator, *, one_unit: bool) -> Parts:
         """Return what the seconds of one compute operator consist of, its dispatch left out."""
-        parts, factor = super().parts(operator, one_unit=one_unit), self._factor(operator)
+        factor = self._factor(operator)
+        if operator.attention is not None:
+            parts = self._kernels.parts(operator, one_unit=one_unit)
+        else:
+            parts = super().parts(operator, one_unit=one_unit)
         if factor == 1.0:
             return parts
         longer = {name: seconds * factor for name, seconds in parts._asdict().items() if name != "launch_s"}

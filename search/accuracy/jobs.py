@@ -6,9 +6,9 @@ embedding as head). Vocabularies are padded to whole multiples of 128 on every t
 Where scores of attention are not fused, runs predate FlashAttention and train with GPT-3's dropout of 0.1.
 
 Neighbouring stages wait for each other's messages. The cluster's software says whether exchanges between replicas run
-behind computing, and into how many pieces sequence-parallel jobs cut products to hide theirs. Fully sharded jobs on
-several pods share states inside each pod and copy them across (MaxText's data parallelism between slices). Stages hold
-equal numbers of blocks.
+behind computing, into how many pieces sequence-parallel jobs cut products to hide theirs, and whether recomputation
+stops early. Fully sharded jobs on several pods share states inside each pod and copy them across (MaxText's data
+parallelism between slices). Stages hold equal numbers of blocks.
 """
 
 import re
@@ -85,7 +85,7 @@ def job_of(step: MeasuredStep, accelerator: Accelerator, cluster: Cluster) -> Me
     strategy = _strategy(step, pods, cluster.software)
     return MeasuredJob(
         step=step,
-        problem=PlanProblem(workload=_workload(step), accelerator=accelerator, cluster=part),
+        problem=PlanProblem(workload=_workload(step, cluster.software), accelerator=accelerator, cluster=part),
         strategy=strategy,
         held=None if strategy.schedule is PipelineSchedule.INTERLEAVED else _even(step.n_layers, step.pp),
     )
@@ -102,7 +102,7 @@ def _even(n_layers: int, stages: int) -> tuple[tuple[int, ...], ...]:
     return tuple((int(stage == 0), count, int(stage == stages - 1)) for stage, count in enumerate(blocks))
 
 
-def _workload(step: MeasuredStep) -> Workload:
+def _workload(step: MeasuredStep, software: Software) -> Workload:
     return Workload(
         name=step.id,
         model=_model(step),
@@ -111,6 +111,7 @@ def _workload(step: MeasuredStep) -> Workload:
         precision=step.precision,
         optimizer=OptimizerKind.ADAM,
         fused_attention=step.fused_attention,
+        early_stop=software.early_stop,
     )
 
 

@@ -20,11 +20,11 @@ from archplace.search.strategy.bounds import packed_loads_s
 from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray
 from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.fixed import Deal, equal_deal, equal_parts, price_deal
-from archplace.search.strategy.layers import Pass, operators_of
+from archplace.search.strategy.layers import Pass, operators_of, replay_of
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.single import axes_of
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, refusal
-from archplace.workloads import Layer, Operator, Recompute
+from archplace.workloads import Layer, Recompute
 
 EXCHANGES = tuple(dict.fromkeys(EXCHANGE_PARTS.values()))
 STEP_PARTS = (
@@ -365,11 +365,6 @@ def _even(counts: Sequence[int], stages: int) -> list[list[int]]:
 
 
 def _layer_flops(layer: Layer, policy: Recompute) -> float:
-    does = policy_of(layer, policy)
-    replay: tuple[Operator, ...] = ()
-    if does is Recompute.FULL:
-        replay = layer.forward
-    elif does is Recompute.SELECTIVE:
-        replay = operators_of(layer, Pass.SELECTIVE_REPLAY)
-    executed = (*layer.forward, *layer.backward, *replay)
+    again = replay_of(policy_of(layer, policy), layer)
+    executed = (*layer.forward, *layer.backward, *(() if again is None else operators_of(layer, again)))
     return sum(2.0 * operator.macs for operator in executed)

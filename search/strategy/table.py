@@ -38,10 +38,10 @@ from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, Fl
 from archplace.search.strategy.combinations import Choices, Combinations, Entry
 from archplace.search.strategy.exchanges import ExchangeSeconds, boundary_s, exchange_seconds
 from archplace.search.strategy.layer_seconds import LayerSeconds
-from archplace.search.strategy.layers import Pass
+from archplace.search.strategy.layers import Pass, replay_of
 from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
-from archplace.workloads import Recompute, TrainingStep
+from archplace.workloads import TrainingStep
 
 
 class StrategyTable:
@@ -162,11 +162,10 @@ class StrategyTable:
 
     def replay_s(self, seconds: LayerSeconds) -> FloatArray:
         """Return what recomputation adds to a layer's backward pass, ``(A, P, S)``."""
-        again = {Recompute.NONE: None, Recompute.SELECTIVE: Pass.SELECTIVE_REPLAY, Recompute.FULL: Pass.FORWARD}
         replayed = np.zeros((len(seconds), len(self.choices.policies), len(self.counts)))
         for p, policy in enumerate(self.choices.policies):
             for k, (layer, _) in enumerate(self.step.layers):
-                which = again[policy_of(layer, policy)]
+                which = replay_of(policy_of(layer, policy), layer)
                 if which is not None:
                     replayed[:, p, k] = seconds[which][:, k]
         return replayed

@@ -48,5 +48,5 @@ def test_memory_is_no_limit():
 
 
 def test_what_is_refused_has_a_reason():
-    with pytest.raises(ValueError, match="64 sequences does not divide over data 2 x microbatch 3"):
+    with pytest.raises(ValueError, match="microbatch 3 does not divide the global batch of 64"):
         step_s(PROBLEM, replace(STRATEGY, sharding=LayerSharding(microbatch=3, tensor=8)), HELD, ScheduleCache())
