@@ -1,9 +1,9 @@
 """Accelerators from YAML files: the built-in ones by name, the user's by path, or in place in another file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from archplace.arch_configs._builtin import builtin_names, locate
 from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
@@ -48,6 +48,15 @@ class _TensorUnits(Sourced):
     local_buffer: Bytes
     local_bandwidth: BytesPerSecond
     blocks: _Blocks | None = None
+
+    @model_validator(mode="after")
+    def _blocks_of_what_there_is(self) -> Self:
+        if self.blocks is not None and self.blocks.units > self.count:
+            raise ValueError(
+                f"found blocks of {self.blocks.units} units, more than the {self.count} that there are; give the units "
+                "of one multiprocessor"
+            )
+        return self
 
 
 class _VectorUnits(Sourced):
