@@ -32,10 +32,6 @@ class EnergyTable:
     """One byte read from or written to HBM, interface included."""
     network_j_per_byte: float
     """One byte sent to another device: both ends and the switches between."""
-    control_j_per_unit_cycle: float = 0.0
-    """What one busy tensor or vector unit takes per cycle beside its arithmetic and its buffers: issuing instructions,
-    collecting operands, clocks. It weighs on small units and hardly on large arrays; 0 where the file has no section
-    ``energy.control``."""
 
     def of_mac_j(self, precision: str) -> float:
         """Return the joules of one multiply-accumulate; :class:`ConfigError` for a precision that is not here."""
@@ -58,7 +54,7 @@ class EnergyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerTable:
-    """Watts that an accelerator draws whatever it does."""
+    """Watts that an accelerator at work draws whatever it does."""
 
     die_w_per_mm2: float
     """Leakage, and clocks that are not gated, per area of the die."""
@@ -66,6 +62,9 @@ class PowerTable:
     """Refresh and interface of one idle HBM stack."""
     host_w_per_accelerator: float
     """One accelerator's share of host, network interfaces, fans and power conversion."""
+    control_j_per_vector_unit_cycle: float = 0.0
+    """What makes each vector unit a programmable core, per cycle of the clock: fetching, scheduling, collecting
+    operands, clocks that are not gated while a job runs; 0 where the file has no section ``power.control``."""
     voltage_at_standstill: float = 1.0
     """The supply voltage that a vanishing clock would need, by that of the nominal clock; in between it is linear. 1, a
     constant voltage, where the file has no section ``power.clock``."""
@@ -131,10 +130,6 @@ class _PerByte(Sourced):
     per_byte: _Joules
 
 
-class _ControlEnergy(Sourced):
-    per_unit_and_cycle: _Joules
-
-
 class EnergySection(FileModel):
     """The section ``energy`` of a technology file."""
 
@@ -143,7 +138,6 @@ class EnergySection(FileModel):
     sram: _SramEnergy
     hbm: _PerByte
     network: _PerByte
-    control: _ControlEnergy | None = None
 
     def table(self) -> EnergyTable:
         """Return the section as the program uses it."""
@@ -154,7 +148,6 @@ class EnergySection(FileModel):
             sram_j_per_byte_per_sqrt_byte=self.sram.per_byte_and_sqrt_byte,
             hbm_j_per_byte=self.hbm.per_byte,
             network_j_per_byte=self.network.per_byte,
-            control_j_per_unit_cycle=self.control.per_unit_and_cycle if self.control is not None else 0.0,
         )
 
 
@@ -170,6 +163,10 @@ class _Host(Sourced):
     per_accelerator: _Watts
 
 
+class _ControlPower(Sourced):
+    per_vector_unit_and_cycle: _Joules
+
+
 class _Clock(Sourced):
     voltage_at_standstill: Annotated[float, Field(gt=0, le=1)]
 
@@ -180,6 +177,7 @@ class PowerSection(FileModel):
     die: _Die
     hbm: _IdleHbm
     host: _Host
+    control: _ControlPower | None = None
     clock: _Clock | None = None
 
     def table(self) -> PowerTable:
@@ -188,6 +186,7 @@ class PowerSection(FileModel):
             die_w_per_mm2=self.die.per_mm2,
             hbm_w_per_stack=self.hbm.per_stack,
             host_w_per_accelerator=self.host.per_accelerator,
+            control_j_per_vector_unit_cycle=0.0 if self.control is None else self.control.per_vector_unit_and_cycle,
             voltage_at_standstill=self.clock.voltage_at_standstill if self.clock is not None else 1.0,
         )
 

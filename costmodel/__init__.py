@@ -9,7 +9,14 @@ from archplace.costmodel.cost import (
     energy_cost_usd_per_j,
     service_life_s,
 )
-from archplace.costmodel.energy import EnergyParts, energy_parts, operator_energy_j, peak_power_w, static_power_w
+from archplace.costmodel.energy import (
+    EnergyParts,
+    control_power_w,
+    energy_parts,
+    operator_energy_j,
+    peak_power_w,
+    static_power_w,
+)
 from archplace.costmodel.explanation import Explanation, explain
 from archplace.costmodel.kernel_fit import KernelFit, MeasuredKernel, fit_calibration, kernel_errors
 from archplace.costmodel.memory import LayerMemory, StageMemory, stage_memory
@@ -56,9 +63,11 @@ from archplace.costmodel.state_sharding import (
     kept_states,
 )
 from archplace.costmodel.temporaries import temporary_bytes
+from archplace.costmodel.throttle import LOWEST_CLOCK, Load, load_of, power_w, sustained_clock
 
 __all__ = [
     "ELEMENT_BYTES",
+    "LOWEST_CLOCK",
     "POLICIES",
     "RETICLE_LIMIT_MM2",
     "Activity",
@@ -75,6 +84,7 @@ __all__ = [
     "KeptStates",
     "KernelFit",
     "LayerMemory",
+    "Load",
     "MeasuredKernel",
     "Members",
     "MemoryCoefficients",
@@ -95,6 +105,7 @@ __all__ = [
     "accelerator_cost_usd",
     "chain_exchanges",
     "collective_s",
+    "control_power_w",
     "die_cost_usd",
     "distinct_orders",
     "energy_cost_usd_per_j",
@@ -104,12 +115,14 @@ __all__ = [
     "fit_calibration",
     "kept_states",
     "kernel_errors",
+    "load_of",
     "memory_coefficients",
     "memory_items",
     "operator_energy_j",
     "order_refusal",
     "peak_power_w",
     "policy_of",
+    "power_w",
     "replica_refusal",
     "ring_bytes",
     "ring_s",
@@ -118,6 +131,7 @@ __all__ = [
     "spread",
     "stage_memory",
     "static_power_w",
+    "sustained_clock",
     "temporary_bytes",
     "transfer_s",
     "updated_parameters",

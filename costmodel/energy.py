@@ -24,9 +24,8 @@ class EnergyParts(NamedTuple):
     """Where the dynamic joules of one execution of an operator on one device go, shape ``(n_archs,)`` each."""
 
     arrays_j: FloatArray
-    """Multiply-accumulates of the tensor units, with what controls the units meanwhile."""
+    """Multiply-accumulates of the tensor units."""
     lanes_j: FloatArray
-    """Operations of the vector units' lanes, with what controls the units meanwhile."""
     local_buffers_j: FloatArray
     """Local buffers of the tensor units; those of the vector units are in the energy of a lane's operation."""
     global_buffer_j: FloatArray
@@ -72,16 +71,10 @@ class _Energies:
         self._global = self._table.buffer_j_per_byte(pricer.architectures.global_buffer_bytes)
 
     def parts(self, operator: Operator) -> EnergyParts:
-        table, done, archs = self._table, self._pricer.activity(operator), self._pricer.architectures
-        arrays_j = np.zeros(1)
-        if done.macs:
-            per_cycle = archs.tensor_rows * archs.tensor_cols * archs.tensor_macs_per_element[operator.precision]
-            mac_j = table.of_mac_j(operator.precision) + table.control_j_per_unit_cycle / per_cycle
-            arrays_j = done.macs * mac_j
-        lane_j = table.lane_operation_j + table.control_j_per_unit_cycle / archs.vector_lanes
+        table, done = self._table, self._pricer.activity(operator)
         return EnergyParts(
-            arrays_j=arrays_j,
-            lanes_j=done.lane_operations * lane_j,
+            arrays_j=np.full(1, done.macs * table.of_mac_j(operator.precision) if done.macs else 0.0),
+            lanes_j=np.full(1, done.lane_operations * table.lane_operation_j),
             local_buffers_j=done.local_bytes * self._local,
             global_buffer_j=done.global_bytes * self._global,
             hbm_j=done.hbm_bytes * table.hbm_j_per_byte,
@@ -90,11 +83,11 @@ class _Energies:
 
 
 def static_power_w(architectures: Architectures, technology: Technology, *, host: bool = False) -> FloatArray:
-    """Return the watts that each accelerator draws whatever it does, shape ``(n_archs,)``.
+    """Return the watts that each accelerator at work draws whatever it does, shape ``(n_archs,)``.
 
-    Leakage and ungated clocks by the area (:func:`archplace.arch_configs.area.known_area_mm2`), idle HBM by its
-    stacks; with ``host`` also the accelerator's share of its server, which is no part of the accelerator's own power
-    but of what a training run takes.
+    Leakage by the area (:func:`archplace.arch_configs.area.known_area_mm2`), idle HBM by its stacks, and
+    :func:`control_power_w`; with ``host`` also the accelerator's share of its server, which is no part of the
+    accelerator's own power but of what a training run takes.
 
     Raises :class:`ConfigError` for a table without static power.
     """
@@ -102,8 +95,20 @@ def static_power_w(architectures: Architectures, technology: Technology, *, host
     watts: FloatArray = (
         table.die_w_per_mm2 * known_area_mm2(architectures, technology)
         + table.hbm_w_per_stack * architectures.hbm_stacks
+        + control_power_w(architectures, technology)
         + (table.host_w_per_accelerator if host else 0.0)
     )
+    return watts
+
+
+def control_power_w(architectures: Architectures, technology: Technology) -> FloatArray:
+    """Return the watts of what makes vector units programmable cores, at the nominal clock, shape ``(n_archs,)``.
+
+    Instructions are fetched, scheduled and issued, and clocks run, whether the lanes and arrays behind them find their
+    operands or wait. Raises :class:`ConfigError` for a table without static power.
+    """
+    per_cycle_j = technology.need_power().control_j_per_vector_unit_cycle
+    watts: FloatArray = architectures.vector_count * architectures.clock_hz * per_cycle_j
     return watts
 
 
@@ -144,15 +149,13 @@ def peak_power_w(
     reused_bytes_per_s = np.minimum(archs.global_buffer_bytes_per_s, 2 * size * macs_per_s / block)
     local = table.buffer_j_per_byte(archs.tensor_local_bytes)
     shared = table.buffer_j_per_byte(archs.global_buffer_bytes)
-    control_w = archs.clock_hz * table.control_j_per_unit_cycle
     both_w = (
-        archs.vector_count * (archs.vector_lanes * archs.clock_hz * table.lane_operation_j + control_w)
+        archs.vector_count * archs.vector_lanes * archs.clock_hz * table.lane_operation_j
         + hbm_bytes_per_s * (table.hbm_j_per_byte + shared)
         + network_bytes_per_s * table.network_j_per_byte
     )
     arrays_w = (
         macs_per_s * table.of_mac_j(precision)
-        + archs.tensor_count * control_w
         + archs.tensor_count * archs.tensor_local_bytes_per_s * local
         + reused_bytes_per_s * shared
     )

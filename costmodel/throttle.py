@@ -4,7 +4,7 @@ A chip at its limit lowers clock and supply voltage together. With x the clock a
 values, v = v₀ + (1 − v₀)·x, switching takes v² as much energy, leakage v as much power, and what the clock times takes
 1/x as long; HBM and links keep their own clocks:
 
-    P(x) = [static · v · T + E_clocked · v² + E_other] / T,   T = T_clocked / x + T_other.
+    P(x) = leakage · v + control · x · v² + [E_clocked · v² + E_other] / T,   T = T_clocked / x + T_other.
 
 Every term rises with x, so that one x meets the limit. (Switching energy C·V²: Rabaey, Chandrakasan and Nikolić,
 Digital Integrated Circuits, section 5.5; that voltage falls with the clock in a straight line is an approximation.)
@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.technology import Technology
-from archplace.costmodel.energy import energy_parts, static_power_w
+from archplace.costmodel.energy import control_power_w, energy_parts, static_power_w
 from archplace.costmodel.operators import Pricer
 from archplace.workloads.operators import Operator, Unit
 
@@ -76,7 +77,7 @@ def power_w(load: Load, clock: float | FloatArray, architectures: Architectures,
     Shape ``(n_archs,)``; without the host. It rises with the clock. Raises :class:`ConfigError` for a table without
     static power.
     """
-    return _power_w(load, np.asarray(clock, dtype=np.float64), static_power_w(architectures, technology), technology)
+    return _power_w(load, np.asarray(clock, dtype=np.float64), *_standing(architectures, technology), technology)
 
 
 def sustained_clock(load: Load, limit_w: float, architectures: Architectures, technology: Technology) -> FloatArray:
@@ -89,20 +90,33 @@ def sustained_clock(load: Load, limit_w: float, architectures: Architectures, te
     """
     if not limit_w > 0:
         raise ValueError(f"power limit: found {limit_w:g} W; allowed: more than 0")
-    static_w = static_power_w(architectures, technology)
-    low, high = np.full(static_w.shape, LOWEST_CLOCK), np.ones(static_w.shape)
-    within_at_lowest = _power_w(load, low, static_w, technology) <= limit_w
-    low = np.where(_power_w(load, high, static_w, technology) <= limit_w, 1.0, low)
+    leakage_w, control_w = _standing(architectures, technology)
+
+    def within(clock: FloatArray) -> NDArray[np.bool_]:
+        return _power_w(load, clock, leakage_w, control_w, technology) <= limit_w
+
+    low, high = np.full(leakage_w.shape, LOWEST_CLOCK), np.ones(leakage_w.shape)
+    at_lowest = within(low)
+    low = np.where(within(high), high, low)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        within = _power_w(load, middle, static_w, technology) <= limit_w
-        low, high = np.where(within, middle, low), np.where(within, high, middle)
-    return np.where(within_at_lowest, low, np.nan)
+        fits = within(middle)
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return np.where(at_lowest, low, np.nan)
 
 
-def _power_w(load: Load, clock: FloatArray, static_w: FloatArray, technology: Technology) -> FloatArray:
+def _standing(architectures: Architectures, technology: Technology) -> tuple[FloatArray, FloatArray]:
+    """Return the watts of leakage with idle HBM, and of control at the nominal clock."""
+    control_w = control_power_w(architectures, technology)
+    return static_power_w(architectures, technology) - control_w, control_w
+
+
+def _power_w(
+    load: Load, clock: FloatArray, leakage_w: FloatArray, control_w: FloatArray, technology: Technology
+) -> FloatArray:
     at_rest = technology.need_power().voltage_at_standstill
     voltage = at_rest + (1.0 - at_rest) * clock
     seconds = load.clocked_s / clock + load.other_s
-    watts: FloatArray = static_w * voltage + (load.clocked_j * voltage**2 + load.other_j) / seconds
+    standing = leakage_w * voltage + control_w * clock * voltage**2
+    watts: FloatArray = standing + (load.clocked_j * voltage**2 + load.other_j) / seconds
     return watts

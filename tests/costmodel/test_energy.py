@@ -171,11 +171,19 @@ def test_missing_sections_are_named():
 
 
 def test_static_power_by_hand():
-    # 7 nm: 0.12 W/mm², 4 W for each of the 2 stacks of this machine, 208 W of host.
+    # 7 nm: 0.12 W/mm², 4 W for each of the 2 stacks of this machine, 1 nJ for each cycle of its 2 vector units at 1
+    # GHz, 208 W of host.
     table_7nm = load_technology("7nm")
-    own = 0.12 * area_mm2(table(), table_7nm)[0] + 2 * 4
+    own = 0.12 * area_mm2(table(), table_7nm)[0] + 2 * 4 + 2
     assert static_power_w(table(), table_7nm)[0] == pytest.approx(own)
     assert static_power_w(table(), table_7nm, host=True)[0] == pytest.approx(own + 208)
+
+
+def test_the_area_that_a_chip_is_known_to_have_leaks():
+    table_7nm = load_technology("7nm")
+    known = dataclasses.replace(table(), area_mm2=np.array([500.0]))
+    more = 0.12 * (500 - area_mm2(table(), table_7nm)[0])
+    assert static_power_w(known, table_7nm)[0] == pytest.approx(static_power_w(table(), table_7nm)[0] + more)
 
 
 def test_peak_power_by_hand():
@@ -320,9 +328,9 @@ def test_pricing_before_or_after_and_a_subset_change_nothing():
 @pytest.mark.parametrize(
     ("name", "watts"),
     [
-        # Limits by the data sheets: A100 SXM 400 W, H100 SXM 700 W. The chips keep them by lowering their clock, so that
-        # all units at the full clock would draw more. TPU v4 has none in public; its largest measured draw of 192 W
-        # (Google Cloud documentation) is no design limit, so that the bound lies above.
+        # Limits by the data sheets: A100 SXM 400 W, H100 SXM 700 W. The chips keep them by lowering their clock, so
+        # that all units at the full clock would draw more. TPU v4 has none in public; its largest measured draw of
+        # 192 W (Google Cloud documentation) is no design limit, so that the bound lies above.
         ("a100-80gb", (400, 400 * 2)),
         ("h100-sxm", (700, 700 * 2)),
         ("tpu-v4", (192, 192 * 1.5)),
