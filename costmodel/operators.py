@@ -17,14 +17,8 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.errors import ConfigError
+from archplace.costmodel import _attention_blocks as tiling
 from archplace.costmodel._attention import passes_again
-from archplace.costmodel._attention_blocks import (
-    AttentionTiles,
-    Busy,
-    attention_tiles,
-    tile_array_cycles,
-    tile_lane_cycles,
-)
 from archplace.costmodel._blocks import block_cycles
 from archplace.costmodel._distinct import Distinct, distinct
 from archplace.costmodel._gemm import ArrayCycles, Pipelining, TensorConfigs, Traffic, array_cycles, canonical, traffic
@@ -32,13 +26,10 @@ from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_o
 from archplace.costmodel.network import Group, NetworkPricer, PricingMode
 from archplace.costmodel.parts import Activity, Parts
 from archplace.workloads.operators import Axis, Collective, FusedAttention, Gemm, Operator, Unit, VectorWork
+from archplace.workloads.precision import Format
 
-ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
-"""Bytes of one element by precision (IEEE 754; OCP FP8 for fp8), scales included.
-
-mxfp8 has a scale of one byte for every 32 elements (OCP Microscaling Formats, version 1.0, table 1), nvfp4 one for
-every 16 of half a byte (NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149, section 2).
-"""
+ELEMENT_BYTES = {str(form): form.bytes for form in Format}
+"""Bytes of one element by precision, its share of a block's scale included."""
 
 
 _KEPT_TOTALS = 1 << 22
@@ -243,7 +234,11 @@ class Pricer:
             assert work is not None
             again = passes_again(operator.attention, size, buffer_bytes)
             local_bytes = global_bytes = np.zeros(1)
-            for product in operator.attention.products:
+            if self._archs.blocks is not None:
+                tiles, _ = self._attention_tiles(operator.attention, work, operator.precision, one_unit=False)
+                local_bytes = self._tile_local_bytes(operator.attention, size)
+                global_bytes = np.full(1, tiles.read_elements * size + tiles.sum_bytes)
+            for product in operator.attention.products if self._archs.blocks is None else ():
                 _, cycles, of, _, _ = self._product(product, operator.precision, None, one_unit=False)
                 local_bytes = local_bytes + (cycles.local_elements * size)[of]
                 global_bytes = global_bytes + (cycles.global_read_elements * size)[of]
@@ -448,8 +443,8 @@ class Pricer:
         tiles, busy = self._attention_tiles(attention, work, precision, one_unit=one_unit)
         tensor_count = np.ones(1) if one_unit else archs.tensor_count.astype(np.float64)
         vector_count = np.ones(1) if one_unit else archs.vector_count.astype(np.float64)
-        local_bytes = attention.macs * (1.0 / archs.tensor_rows + 1.0 / archs.tensor_cols) * size
-        lanes_s = tile_lane_cycles(tiles, vector_count, archs.vector_lanes.astype(np.float64)) / archs.clock_hz
+        local_bytes = self._tile_local_bytes(attention, size)
+        lanes_s = tiling.tile_lane_cycles(tiles, vector_count, archs.vector_lanes.astype(np.float64)) / archs.clock_hz
         port_bytes_per_s = self._global_bytes_per_s * share
         return Parts(
             array_s=busy.compute / archs.clock_hz,
@@ -465,14 +460,18 @@ class Pricer:
 
     def _attention_tiles(
         self, attention: FusedAttention, work: VectorWork, precision: str, *, one_unit: bool
-    ) -> tuple[AttentionTiles, Busy]:
+    ) -> tuple[tiling.AttentionTiles, tiling.Busy]:
         archs, blocks = self._archs, self._archs.blocks
         assert blocks is not None
         self._tensor_configs(precision, one_unit)  # refuses a precision without a rate
-        tiles = attention_tiles(attention, work, blocks)
+        tiles = tiling.attention_tiles(attention, work, blocks)
         tensor_count = np.ones(1) if one_unit else archs.tensor_count.astype(np.float64)
         unit_macs = archs.tensor_rows * archs.tensor_cols * archs.tensor_macs_per_element[precision]
-        return tiles, tile_array_cycles(tiles, tensor_count, unit_macs, blocks, archs.calibration.tensor_rate)
+        return tiles, tiling.tile_array_cycles(tiles, tensor_count, unit_macs, blocks, archs.calibration.tensor_rate)
+
+    def _tile_local_bytes(self, attention: FusedAttention, size: float) -> FloatArray:
+        """Return the operands' bytes into arrays: each once for as many rows or columns as an array has."""
+        return attention.macs * (1.0 / self._archs.tensor_rows + 1.0 / self._archs.tensor_cols) * size
 
     def _fused(self, tensor: _TensorPart, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
         """Price a product whose result passes through the vector unit before it is written.
