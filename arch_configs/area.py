@@ -1,8 +1,8 @@
 """Area of accelerators from a technology table, for many at once.
 
 The form is A = overhead · (tensor units + their buffers + vector units + their buffers + control + global buffer + HBM
-interfaces + links + double precision + fixed functions). With an overhead of 1 and the first, third and sixth kinds of
-components alone it is the area that PHAZE (Wang et al., ICML 2024) computes with Accelergy and CACTI.
+interfaces + links + double precision + fixed functions). With an overhead of 1, and units and buffers alone, it is the
+area that PHAZE (Wang et al., ICML 2024) computes with Accelergy and CACTI.
 
 The area of an architecture of a design space is that of its working parts: no spare units, no cache, no circuits that
 training does not need. A chip that exists carries such things, which its section ``die`` names.
@@ -124,40 +124,37 @@ class AreaBreakdown:
 
 def area_breakdown(resources: Resources | Architectures, technology: Technology) -> AreaBreakdown:
     """Return the area of each component in mm²; shapes as the resources broadcast."""
-    r = Resources.of(resources) if isinstance(resources, Architectures) else resources
-    cache_factor = technology.cache_factor if r.cached else 1.0
-    parts = np.broadcast_arrays(
-        r.tensor_count * r.tensor_elements * r.tensor_macs_per_element * technology.array_element_mm2,
-        r.tensor_count * technology.sram.area_mm2(r.tensor_local_bytes),
-        r.vector_count * r.vector_lanes * technology.vector_lane_mm2,
-        r.vector_count * technology.sram.area_mm2(r.vector_local_bytes),
-        r.vector_count * technology.control_mm2_per_vector_unit,
-        np.float64(r.fp64_macs_per_cycle * technology.fp64_mac_mm2),
-        technology.sram.area_mm2(r.global_buffer_bytes) * cache_factor,
-        r.hbm_stacks * technology.hbm_phy_mm2_per_stack,
-        np.float64(technology.interfaces_mm2),
-        np.float64(r.fixed_function_mm2),
-    )
-    tensor, tensor_buffers, vector, vector_buffers, control, fp64, global_buffer, hbm, interfaces, fixed = parts
-    listed = tensor + tensor_buffers + vector + vector_buffers + control + fp64 + global_buffer + hbm + interfaces
-    return AreaBreakdown(
-        tensor_units=tensor,
-        tensor_buffers=tensor_buffers,
-        vector_units=vector,
-        vector_buffers=vector_buffers,
-        control=control,
-        fp64=fp64,
-        global_buffer=global_buffer,
-        hbm_phy=hbm,
-        interfaces=interfaces,
-        fixed_function=fixed,
-        overhead=(technology.overhead_factor - 1.0) * (listed + fixed),
-    )
+    listed = _components(resources, technology)
+    parts = dict(zip(listed, np.broadcast_arrays(*listed.values()), strict=True))
+    overhead = (technology.overhead_factor - 1.0) * _sum(listed)
+    return AreaBreakdown(**parts, overhead=np.broadcast_to(overhead, parts["tensor_units"].shape))
 
 
 def area_mm2(resources: Resources | Architectures, technology: Technology) -> FloatArray:
     """Return the area of each architecture in mm², shape ``(n_archs,)``."""
-    return area_breakdown(resources, technology).total_mm2
+    return technology.overhead_factor * _sum(_components(resources, technology))
+
+
+def _components(resources: Resources | Architectures, technology: Technology) -> dict[str, FloatArray]:
+    """Return the area of each component but the overhead, each of the shape of what it depends on."""
+    r = Resources.of(resources) if isinstance(resources, Architectures) else resources
+    cache_factor = technology.cache_factor if r.cached else 1.0
+    return {
+        "tensor_units": r.tensor_count * r.tensor_elements * r.tensor_macs_per_element * technology.array_element_mm2,
+        "tensor_buffers": r.tensor_count * technology.sram.area_mm2(r.tensor_local_bytes),
+        "vector_units": r.vector_count * r.vector_lanes * technology.vector_lane_mm2,
+        "vector_buffers": r.vector_count * technology.sram.area_mm2(r.vector_local_bytes),
+        "control": r.vector_count * technology.control_mm2_per_vector_unit,
+        "global_buffer": technology.sram.area_mm2(r.global_buffer_bytes) * cache_factor,
+        "hbm_phy": r.hbm_stacks * technology.hbm_phy_mm2_per_stack,
+        "fp64": np.asarray(r.fp64_macs_per_cycle * technology.fp64_mac_mm2),
+        "interfaces": np.asarray(technology.interfaces_mm2),
+        "fixed_function": np.asarray(r.fixed_function_mm2),
+    }
+
+
+def _sum(components: Mapping[str, FloatArray]) -> FloatArray:
+    return np.asarray(sum(components.values()), dtype=np.float64)
 
 
 def known_area_mm2(architectures: Architectures, technology: Technology) -> FloatArray:
