@@ -64,15 +64,15 @@ class TraceArrays:
             raise ValueError(self._cycle(np.asarray(missing) > 0))
         return order
 
-    def longest(self, weights: Sequence[int]) -> int:
+    def longest(self, weights: Sequence[int], order: Sequence[int] | None = None) -> int:
         """Return the weight of the heaviest chain, with a weight for each node; 0 for no nodes.
 
-        Raises ValueError that names the nodes of a cycle.
+        ``order`` is :meth:`order`'s, where it is at hand. Raises ValueError that names the nodes of a cycle.
         """
         begins = np.searchsorted(self.children, np.arange(len(self.ids) + 1)).tolist()
         parents = self.parents.tolist()
         ends = [0] * len(weights)
-        for place in self.order():
+        for place in self.order() if order is None else order:
             before = [ends[parent] for parent in parents[begins[place] : begins[place + 1]]]
             ends[place] = max(before, default=0) + weights[place]
         return max(ends, default=0)

@@ -112,29 +112,48 @@ def _by_order(host: HostTrace, profile: KinetoTrace) -> tuple[dict[int, tuple[Ev
         thread: [event for event in events if event.category == "cpu_op"] for thread, events in profile.calls.items()
     }
     codes = {thread: _codes([event.name for event in events], names) for thread, events in there.items()}
-    matched: dict[int, tuple[Event, ...]] = {}
-    total = sum(map(len, threads.values()))
+    found: list[tuple[list[HostNode], list[Event], list[int]]] = []
     free: set[Thread] = set(there)
     evidence = "no operators in one of them"
+    longest = max(map(len, threads.values()), default=0)
     for nodes in sorted(threads.values(), key=len, reverse=True):
         wanted = _codes([node.name for node in nodes], names)
         places, thread = max(
             ((_occurrences(codes[thread], wanted), thread) for thread in sorted(free, key=str)),
-            key=lambda found: len(found[0]),
+            key=lambda pair: len(pair[0]),
             default=([], None),
         )
-        if thread is None or not places:
-            if len(nodes) == max(map(len, threads.values())):
-                evidence = _first_difference(nodes, [there[one] for one in sorted(free, key=str)])
-            continue
-        free.discard(thread)
-        for at, node in enumerate(nodes):
-            matched[node.id] = tuple(there[thread][place + at] for place in places)
+        if thread is not None and places:
+            free.discard(thread)
+            found.append((nodes, there[thread], places))
+        elif len(nodes) == longest:
+            evidence = _first_difference(nodes, [there[one] for one in sorted(free, key=str)])
+    matched = _side_by_side(found)
+    total = sum(map(len, threads.values()))
     if not matched or len(matched) < _SAME_STEPS * total:
         if matched:
             evidence = f"only {len(matched):,} of {total:,} calls stand in the same order"
         return None, evidence
     return matched, ""
+
+
+def _side_by_side(
+    found: Sequence[tuple[Sequence[HostNode], Sequence[Event], Sequence[int]]],
+) -> dict[int, tuple[Event, ...]]:
+    """Return the calls by node id, from the first step that the thread which calls first has whole.
+
+    A profile may begin in the middle of a step: what other threads do of it belongs to no step that can be compared.
+    """
+    if not found:
+        return {}
+    _, events, places = min(found, key=lambda item: item[0][0].id)
+    begin = events[places[0]].begin_us
+    matched: dict[int, tuple[Event, ...]] = {}
+    for nodes, events, places in found:
+        whole = [place for place in places if events[place].begin_us >= begin]
+        if whole:
+            matched |= {node.id: tuple(events[place + at] for place in whole) for at, node in enumerate(nodes)}
+    return matched
 
 
 def _other_sizes(host: HostTrace, found: Match) -> str:

@@ -83,6 +83,7 @@ def statistics_of(nodes: Iterable[Node], *, control: bool = True) -> Statistics:
         else:
             touched += found.size_bytes
     arrays: TraceArrays = collector.arrays()
+    order = arrays.order()
     rows = [Exchange(kind=kind, group=group, size_bytes=size, count=n) for (kind, group, size), n in exchanges.items()]
     ranked = sorted(names, key=lambda name: (-name_times[name], -names[name], name))
     return Statistics(
@@ -94,8 +95,8 @@ def statistics_of(nodes: Iterable[Node], *, control: bool = True) -> Statistics:
         touched_bytes=touched,
         exchanges=tuple(sorted(rows, key=lambda row: (-row.size_bytes * row.count, row.kind, row.group or ""))),
         duration_ns=dict(times),
-        longest_chain=arrays.longest([1] * len(durations)),
-        critical_path_ns=arrays.longest(durations),
+        longest_chain=arrays.longest([1] * len(durations), order),
+        critical_path_ns=arrays.longest(durations, order),
         names=tuple((name, names[name], name_times[name]) for name in ranked),
     )
 
