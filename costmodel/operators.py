@@ -198,8 +198,11 @@ class Pricer:
         assert operator.vector is not None
         return self._fused(tensor, operator.vector, one_unit=one_unit, share=share)
 
-    def activity(self, operator: Operator) -> Activity:
+    def activity(self, operator: Operator, *, one_unit: bool = False) -> Activity:
         """Return what one execution of ``operator`` does: the traffic of the mapping whose seconds are ``all_s``.
+
+        With ``one_unit`` that of the mapping whose seconds are ``one_s``: one unit with its share of the global buffer,
+        which re-reads what does not fit, while the other units work on something else.
 
         A byte between HBM and the units crosses the global buffer's port once. The result of a fused operator's product
         goes from the array to the lanes and crosses it only where it is written and read back.
@@ -218,7 +221,8 @@ class Pricer:
                 hbm_bytes=nothing,
                 network_bytes=sent,
             )
-        work, buffer_bytes = operator.vector, self._archs.global_buffer_bytes * np.ones(1)
+        share = self._share(operator.unit) if one_unit else np.ones(1)
+        work, buffer_bytes = operator.vector, self._archs.global_buffer_bytes * share
         if operator.unit is Unit.VECTOR:
             assert work is not None
             return Activity(
@@ -235,11 +239,11 @@ class Pricer:
             again = passes_again(operator.attention, size, buffer_bytes)
             local_bytes = global_bytes = np.zeros(1)
             if self._archs.blocks is not None:
-                tiles, _ = self._attention_tiles(operator.attention, work, operator.precision, one_unit=False)
+                tiles, _ = self._attention_tiles(operator.attention, work, operator.precision, one_unit=one_unit)
                 local_bytes = self._tile_local_bytes(operator.attention, size)
                 global_bytes = np.full(1, tiles.read_elements * size + tiles.sum_bytes)
             for product in operator.attention.products if self._archs.blocks is None else ():
-                _, cycles, of, _, _ = self._product(product, operator.precision, None, one_unit=False)
+                _, cycles, of, _, _ = self._product(product, operator.precision, None, one_unit=one_unit)
                 local_bytes = local_bytes + (cycles.local_elements * size)[of]
                 global_bytes = global_bytes + (cycles.global_read_elements * size)[of]
             return Activity(
@@ -251,7 +255,7 @@ class Pricer:
                 network_bytes=0.0,
             )
         assert operator.gemm is not None
-        gemm, cycles, of, moved, buffer = self._product(operator.gemm, operator.precision, work, one_unit=False)
+        gemm, cycles, of, moved, buffer = self._product(operator.gemm, operator.precision, work, one_unit=one_unit)
         result_bytes = float(gemm.batch * gemm.m * gemm.n * size)
         written = result_bytes if work is None else float(work.write_bytes)
         global_bytes = (cycles.global_read_elements * size + written)[of]

@@ -256,6 +256,41 @@ def test_traffic_is_that_of_the_seconds(operator, machine):
         assert done.local_bytes[0] == pytest.approx(longest)
 
 
+@given(compute, machines)
+def test_traffic_on_one_unit_is_that_of_its_seconds(operator, machine):
+    """Bytes through HBM and the local port are those that the prices of one unit divide by its shares."""
+    pricer = Pricer(table(**machine), cluster())
+    done, timed = pricer.activity(operator, one_unit=True), pricer.parts(operator, one_unit=True)
+    units = machine["tensor_count"] + machine["vector_count"]
+    share = (2 if operator.unit is Unit.FUSED else 1) / units
+    if not machine["separate_ports"]:
+        assert done.hbm_bytes[0] == pytest.approx(timed.hbm_s[0] * machine["hbm_bytes_per_s"] * share)
+    assert done.local_bytes[0] == pytest.approx(timed.local_port_s[0] * machine["local_bytes_per_s"])
+
+
+@given(compute, machines)
+def test_a_share_of_the_buffer_never_saves_hbm(operator, machine):
+    pricer = Pricer(table(**machine), cluster())
+    alone, shared = (pricer.activity(operator, one_unit=one_unit) for one_unit in (False, True))
+    assert shared.hbm_bytes[0] >= alone.hbm_bytes[0] * (1 - 1e-12)
+    assert (shared.macs, shared.lane_operations) == (alone.macs, alone.lane_operations)
+
+
+def test_side_by_side_on_a_small_buffer_costs_several_times_the_traffic():
+    # 2048³ in a buffer of 2 MiB: half of it holds a block of 724² results, so that the operands pass 3 times. The share
+    # of one of 66 units is 31,775 bytes: a block of 89², 24 times.
+    machine = {"tensor_count": 64, "vector_count": 2, "global_bytes": 2**21}
+    pricer = Pricer(table(**machine), cluster())
+    operator = tensor(Gemm(m=2048, n=2048, k=2048))
+    operand = 2048 * 2048 * 2
+    assert pricer.activity(operator).hbm_bytes[0] == (2 * 3 + 1) * operand
+    assert pricer.activity(operator, one_unit=True).hbm_bytes[0] == (2 * 24 + 1) * operand
+    one = energy_parts(pricer, operator, ROUND, one_unit=True).hbm_j[0]
+    assert one == (2 * 24 + 1) * operand * 7.0
+    total_j = operator_energy_j(pricer, [operator], ROUND, one_unit=True)[0, 0]
+    assert total_j == energy_parts(pricer, operator, ROUND, one_unit=True).total_j[0]
+
+
 @given(compute, machines, tables)
 def test_never_below_arithmetic_and_compulsory_traffic(operator, machine, technology):
     energy = technology.need_energy()
