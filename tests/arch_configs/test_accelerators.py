@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from archplace.arch_configs import accelerator_names, load_accelerator
+from archplace.arch_configs import accelerator_names, load_accelerator, load_technology
 from archplace.arch_configs.errors import ConfigError
 
 # Published peaks without sparsity, in TFLOP/s: Google Cloud's documentation of TPU v4, v5e, v5p and v6e (fp8 of v6e:
@@ -216,3 +216,11 @@ def test_wrong_values(old, new, message, tmp_path):
 def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(ConfigError, match=r"unknown accelerator .*'tpu_v4'; did you mean 'tpu-v4'\?"):
         load_accelerator("tpu_v4")
+
+
+def test_the_table_of_a_preset_prices_its_formats():
+    priced = [chip for chip in map(load_accelerator, accelerator_names()) if chip.technology is not None]
+    assert len(priced) > 10
+    for chip in priced:
+        energies = load_technology(chip.technology).need_energy().mac_j
+        assert set(chip.tensor_units.macs_per_element_per_cycle) <= set(energies), chip.name
