@@ -169,8 +169,11 @@ def known_area_mm2(architectures: Architectures, technology: Technology) -> Floa
 
 
 def price_accelerator_area(accelerator: Accelerator, technology: Technology) -> float:
-    """Return the area in mm² that ``technology`` gives for one accelerator's die, whatever its published area.
+    """Return the area in mm² that ``technology`` gives for one accelerator, whatever its published area.
 
-    Its section ``die`` counts, where it has one.
+    In the process that the chip is made in, which its file names, its section ``die`` counts: the result is its die. In
+    any other it is that of its working parts, as a design space's architectures are priced.
     """
-    return float(area_mm2(Resources.on_die(accelerator), technology)[0])
+    made_in_it = accelerator.technology == technology.name
+    resources = Resources.on_die(accelerator) if made_in_it else Resources.of(Architectures.of(accelerator))
+    return float(area_mm2(resources, technology)[0])

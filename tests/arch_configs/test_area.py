@@ -142,6 +142,17 @@ def test_what_a_die_carries_beside_its_working_parts():
     assert price_accelerator_area(accelerator, table) == pytest.approx(working + 1.25 * more)
 
 
+@pytest.mark.parametrize("name", ["5nm", "16nm", "phaze-22nm"])
+def test_in_another_process_working_parts_alone_have_an_area(name):
+    # Spare units and fixed functions are those of the die that was made; PHAZE's area of a chip like TPU v4 has none.
+    accelerator = load_accelerator("tpu-v4")
+    working = area_mm2(Architectures.of(accelerator), TABLES[name])[0]
+    assert price_accelerator_area(accelerator, TABLES[name]) == working
+    assert (
+        price_accelerator_area(accelerator, TABLES["7nm"]) > area_mm2(Architectures.of(accelerator), TABLES["7nm"])[0]
+    )
+
+
 def test_sections_that_a_table_may_leave_out_cost_nothing():
     table = dataclasses.replace(
         TABLES["7nm"], control_mm2_per_vector_unit=0.0, cache_factor=1.0, interfaces_mm2=0.0, fp64_mac_mm2=0.0
