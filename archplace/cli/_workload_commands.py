@@ -82,7 +82,7 @@ def convert(arguments: argparse.Namespace) -> int:
         open_writer(arguments.out, reader.metadata) as writer,
     ):
         count = writer.write(auditor)
-        if auditor.found.n_forward:
+        if auditor.found.n_forward and not _is_pytorch(arguments.trace, arguments.profile):
             audit_file(arguments.trace)
     print(f"{arguments.out}: {count:,} nodes", file=sys.stderr)
     return EXIT_DONE
@@ -114,6 +114,7 @@ def diff(arguments: argparse.Namespace) -> int:
 
 def graph(arguments: argparse.Namespace) -> int:
     """Write a trace's graph."""
+    from archplace.workloads.traces import audit_file
     from archplace.workloads.traces.drawing import write_dot, write_graphml
 
     name = Path(arguments.out).name.removesuffix(".gz")
@@ -125,7 +126,14 @@ def graph(arguments: argparse.Namespace) -> int:
         )
     with patience(f"drawing {arguments.trace}"), _opened(arguments.trace, arguments.profile) as (reader, auditor):
         count = write(auditor, arguments.out, control=not reader.metadata.control_is_caller)
+        forward = auditor.found.n_forward
     print(f"{arguments.out}: {count:,} nodes", file=sys.stderr)
+    if forward and not _is_pytorch(arguments.trace, arguments.profile):
+        try:
+            audit_file(arguments.trace)
+        except ConfigError as error:
+            # A picture is what helps to find a cycle.
+            print(f"archplace: warning: {error}", file=sys.stderr)
     if write is write_dot and count > _MOST_DRAWN:
         print(
             f"archplace: warning: Graphviz draws {count:,} nodes slowly, if at all; graph viewers read .graphml",

@@ -160,7 +160,7 @@ def _kernel_item(draft: Draft, kernel: Kernel, origin: Mapping[int, float]) -> _
             kind = communication.kind
             attributes += _communication_attributes(communication)
     size = event.args.get("bytes")
-    if isinstance(size, int):
+    if isinstance(size, int) and 0 <= size < 2**63:
         attributes.append(Attribute.of("tensor_size", size, AttributeKind.UINT64))
     first = next((origin[at] for at, one in enumerate(draft.matches) if one.profile.device and at in origin), 0.0)
     return _Item(

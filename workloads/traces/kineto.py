@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from archplace.workloads.traces._json_stream import JsonStream
 from archplace.workloads.traces._source import Source
@@ -14,6 +14,9 @@ _LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "hip_runtime", "runtime", 
 _DEVICE = frozenset(("kernel", "gpu_memcpy", "gpu_memset"))
 _SYNCHRONISED = "cuda_sync"
 _STEP_US = 1.0
+_LATEST_US = 1e17
+"""Three thousand years: what is later, or not a number, is no time."""
+_LONGEST_NAME = 60
 
 Thread = tuple[object, object]
 """Process and thread, as the trace names them."""
@@ -157,7 +160,7 @@ def _event(value: Mapping[str, object]) -> Event:
     if not isinstance(args, dict):
         raise TypeError("args is no object")
     begin, duration = value["ts"], value.get("dur", 0)
-    if not isinstance(begin, int | float) or not isinstance(duration, int | float) or duration < 0:
+    if not (_is_time(begin) and _is_time(duration)) or duration < 0:
         raise ValueError(f"begins at {begin!r:.30} and lasts {duration!r:.30} microseconds")
     thread: Thread = (_plain(value.get("pid")), _plain(value.get("tid")))
     if category in _DEVICE:
@@ -174,12 +177,16 @@ def _event(value: Mapping[str, object]) -> Event:
     )
 
 
+def _is_time(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST_US
+
+
 def _plain(value: object) -> object:
-    return value if isinstance(value, int | str) else repr(value)
+    return value if _number(value) or value == 0 or isinstance(value, str) else repr(value)[:_LONGEST_NAME]
 
 
 def _number(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else 0
 
 
 def _distributed(value: object) -> tuple[dict[str, tuple[int, ...]], int | None, int | None]:

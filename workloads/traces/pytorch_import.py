@@ -72,10 +72,15 @@ def import_pytorch(host: str | Path, profiles: Sequence[str | Path] = ()) -> Imp
         kernels=kernels,
         on_device=with_kernels is not None,
     )
+    try:
+        nodes = build_nodes(draft)
+    except ValueError as error:
+        problem = f"numbers that no trace can hold: {error}"
+        raise ConfigError([Problem(place=str(host), key="", message=problem)]) from None
     timed = sum(any(found.events.get(operator.node.id) for found in matches) for operator in operators)
     steps = next((found.n_steps for found in matches), 0)
     return Imported(
-        trace=Trace(metadata=_metadata(trace, matches), nodes=build_nodes(draft)),
+        trace=Trace(metadata=_metadata(trace, matches), nodes=nodes),
         n_calls=len(trace.nodes),
         n_operators=len(operators),
         n_kernels=len(kernels.kernels),
