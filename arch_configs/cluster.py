@@ -33,6 +33,8 @@ class NetworkDimension:
     Up to the first size the fraction is the first one, from the last size on the last one. Between two sizes the
     seconds of a message are interpolated linearly.
     """
+    sustained: float = 1.0
+    """Share of all that which the programs of the cluster sustain, as its :class:`Software` says."""
 
     def __post_init__(self) -> None:
         problem = achievable_problem(self.achievable)
@@ -104,6 +106,10 @@ class Software:
     """The same of its gradients, whose kernels fall further behind (Dao 2023, arXiv:2307.08691, section 4.1)."""
     tensor_pieces: int = 1
     """Pieces into which jobs cut products to hide the exchanges of tensor parallelism behind them."""
+    link_rate: float = 1.0
+    """What long runs sustain of the bandwidth of links, of all dimensions but the slowest of several."""
+    fabric_rate: float = 1.0
+    """The same of the slowest of several dimensions."""
     data_overlap: bool = True
     """Whether replicas exchange gradients and parameters behind computing that does not suffer from it. Kernels of
     collectives take multiprocessors and bandwidth from what they run beside."""
@@ -112,8 +118,9 @@ class Software:
 
     def __post_init__(self) -> None:
         problems = []
-        if not 0 < self.tensor_rate <= 1:
-            problems.append(f"tensor_rate is {self.tensor_rate}, must be more than 0 and at most 1")
+        for name in ("tensor_rate", "link_rate", "fabric_rate"):
+            if not 0 < getattr(self, name) <= 1:
+                problems.append(f"{name} is {getattr(self, name)}, must be more than 0 and at most 1")
         if not self.dispatch_s >= 0:
             problems.append(f"dispatch_s is {self.dispatch_s}, must not be negative")
         for name in ("vector_traffic", "attention_time", "attention_gradient_time"):
@@ -146,6 +153,13 @@ class Cluster:
     def size(self) -> int:
         """Number of devices."""
         return prod(dimension.size for dimension in self.dimensions)
+
+    def under(self, software: Software) -> Self:
+        """Return the whole cluster with other software, and its links at the rates that this sustains."""
+        last = len(self.dimensions) - 1
+        rates = [software.fabric_rate if 0 < i == last else software.link_rate for i in range(last + 1)]
+        dimensions = [replace(each, sustained=rate) for each, rate in zip(self.dimensions, rates, strict=True)]
+        return replace(self, software=software, dimensions=tuple(dimensions))
 
     def sized(self, n_devices: int) -> Self:
         """Return the part of this cluster that a job of ``n_devices`` gets.
