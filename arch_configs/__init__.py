@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
     from archplace.arch_configs.cluster import Cluster, Endpoint, Host, NetworkDimension, Topology
     from archplace.arch_configs.cluster_files import cluster_names, load_cluster
+    from archplace.arch_configs.die import Die
     from archplace.arch_configs.errors import ArchplaceError, ConfigError, InfeasibleError, Problem, StoreError
     from archplace.arch_configs.space import DesignSpace, Parameter
     from archplace.arch_configs.space_files import load_space, space_names
@@ -62,6 +63,7 @@ else:
             "cluster_names",
             "load_cluster",
         ),
+        "die": ("Die",),
         "errors": (
             "ArchplaceError",
             "ConfigError",
@@ -105,6 +107,7 @@ __all__ = [
     "Cluster",
     "ConfigError",
     "DesignSpace",
+    "Die",
     "Endpoint",
     "GlobalBuffer",
     "Hbm",

@@ -30,7 +30,7 @@ class Sourced(FileModel):
     source: Source
 
 
-_NO_NUMBERS = frozenset({"name", "description", "source", "topology", "technology", "separate_ports"})
+_NO_NUMBERS = frozenset({"name", "description", "source", "topology", "technology", "separate_ports", "cached"})
 
 
 def _numbers(section: dict[str, YamlValue], sections: frozenset[str]) -> list[str]:

@@ -54,7 +54,7 @@ class EnergyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerTable:
-    """Watts that an accelerator draws whatever it does."""
+    """Watts that an accelerator at work draws whatever it does."""
 
     die_w_per_mm2: float
     """Leakage, and clocks that are not gated, per area of the die."""
@@ -62,6 +62,12 @@ class PowerTable:
     """Refresh and interface of one idle HBM stack."""
     host_w_per_accelerator: float
     """One accelerator's share of host, network interfaces, fans and power conversion."""
+    control_j_per_vector_unit_cycle: float = 0.0
+    """What makes each vector unit a programmable core, per cycle of the clock: fetching, scheduling, collecting
+    operands, clocks that are not gated while a job runs; 0 where the file has no section ``power.control``."""
+    voltage_at_standstill: float = 1.0
+    """The supply voltage that a vanishing clock would need, by that of the nominal clock; in between it is linear. 1, a
+    constant voltage, where the file has no section ``power.clock``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +163,22 @@ class _Host(Sourced):
     per_accelerator: _Watts
 
 
+class _ControlPower(Sourced):
+    per_vector_unit_and_cycle: _Joules
+
+
+class _Clock(Sourced):
+    voltage_at_standstill: Annotated[float, Field(gt=0, le=1)]
+
+
 class PowerSection(FileModel):
     """The section ``power`` of a technology file."""
 
     die: _Die
     hbm: _IdleHbm
     host: _Host
+    control: _ControlPower | None = None
+    clock: _Clock | None = None
 
     def table(self) -> PowerTable:
         """Return the section as the program uses it."""
@@ -170,6 +186,8 @@ class PowerSection(FileModel):
             die_w_per_mm2=self.die.per_mm2,
             hbm_w_per_stack=self.hbm.per_stack,
             host_w_per_accelerator=self.host.per_accelerator,
+            control_j_per_vector_unit_cycle=0.0 if self.control is None else self.control.per_vector_unit_and_cycle,
+            voltage_at_standstill=self.clock.voltage_at_standstill if self.clock is not None else 1.0,
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
+from archplace.arch_configs.die import Die
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ class Accelerator:
     thermal_design_power_w: float | None = None
     technology: str | None = None
     """Name of the technology table that prices this accelerator's area."""
+    die: Die | None = None
+    """What the die carries beside the units that run; ``None`` where nothing is known of it."""
     calibration: Calibration = NOMINAL
     sources: Mapping[str, str]
     """Where each number comes from: dotted key of the YAML file to source text."""

@@ -1,9 +1,9 @@
 """Accelerators from YAML files: the built-in ones by name, the user's by path, or in place in another file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from archplace.arch_configs._builtin import builtin_names, locate
 from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
@@ -11,9 +11,18 @@ from archplace.arch_configs._suggest import unknown_name
 from archplace.arch_configs._yaml import Document, KeyPath
 from archplace.arch_configs.accelerator import Accelerator, GlobalBuffer, Hbm, TensorUnits, VectorUnits
 from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
+from archplace.arch_configs.die import Die
 from archplace.arch_configs.files import FileModel, parse_document, read_lenient
 from archplace.arch_configs.technology import technology_names
-from archplace.arch_configs.units import Bytes, BytesPerSecond, Hertz, SecondsOrZero, SquareMillimetres, Watts
+from archplace.arch_configs.units import (
+    Bytes,
+    BytesPerSecond,
+    Hertz,
+    SecondsOrZero,
+    SquareMillimetres,
+    SquareMillimetresOrZero,
+    Watts,
+)
 
 Count = Annotated[int, Field(ge=1, le=2**24)]
 MacRates = Annotated[dict[str, Annotated[float, Field(gt=0, le=2**16)]], Field(min_length=1)]
@@ -28,6 +37,7 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 class _Blocks(Sourced):
     units: Count
     tiles: Tiles
+    cluster: Count = 1
 
 
 class _TensorUnits(Sourced):
@@ -38,6 +48,15 @@ class _TensorUnits(Sourced):
     local_buffer: Bytes
     local_bandwidth: BytesPerSecond
     blocks: _Blocks | None = None
+
+    @model_validator(mode="after")
+    def _blocks_of_what_there_is(self) -> Self:
+        if self.blocks is not None and self.blocks.units > self.count:
+            raise ValueError(
+                f"found blocks of {self.blocks.units} units, more than the {self.count} that there are; give the units "
+                "of one multiprocessor"
+            )
+        return self
 
 
 class _VectorUnits(Sourced):
@@ -66,6 +85,16 @@ class _Calibration(Sourced):
     launch: SecondsOrZero = NOMINAL.launch_s
 
 
+class _Die(Sourced):
+    tensor_units: Count | None = None
+    vector_units: Count | None = None
+    global_buffer: Bytes | None = None
+    cached: bool = False
+    hbm_interfaces: Count | None = None
+    fp64_macs_per_cycle: Annotated[float, Field(ge=0, le=2**32)] = 0.0
+    fixed_function: SquareMillimetresOrZero = 0.0
+
+
 class AcceleratorFields(Sourced):
     """An accelerator as a file gives it; the meanings are those of :class:`Accelerator`."""
 
@@ -80,6 +109,7 @@ class AcceleratorFields(Sourced):
     global_buffer: _GlobalBuffer
     hbm: _Hbm
     calibration: _Calibration | None = None
+    die: _Die | None = None
 
     @field_validator("technology")
     @classmethod
@@ -95,7 +125,7 @@ class _AcceleratorFile(FileModel):
 
 def accelerator_sections(key_path: KeyPath) -> list[KeyPath]:
     """Return the sections whose numbers need sources, of the accelerator that stands at ``key_path`` of a file."""
-    parts = ("tensor_units", "vector_units", "global_buffer", "hbm", "calibration")
+    parts = ("tensor_units", "vector_units", "global_buffer", "hbm", "calibration", "die")
     return [key_path, *((*key_path, part) for part in parts), (*key_path, "tensor_units", "blocks")]
 
 
@@ -127,9 +157,7 @@ def build_accelerator(fields: AcceleratorFields, document: Document, key_path: K
             macs_per_element_per_cycle=tensor.macs_per_element_per_cycle,
             local_buffer_bytes=tensor.local_buffer,
             local_bandwidth_bytes_per_s=tensor.local_bandwidth,
-            blocks=None
-            if tensor.blocks is None
-            else Blocks(units=tensor.blocks.units, tiles=tuple(tensor.blocks.tiles)),
+            blocks=None if tensor.blocks is None else _blocks(tensor.blocks),
         ),
         vector_units=VectorUnits(count=vector.count, lanes=vector.lanes, local_buffer_bytes=vector.local_buffer),
         global_buffer=GlobalBuffer(
@@ -145,8 +173,13 @@ def build_accelerator(fields: AcceleratorFields, document: Document, key_path: K
         thermal_design_power_w=fields.thermal_design_power,
         technology=fields.technology,
         calibration=NOMINAL if fields.calibration is None else _calibration(fields.calibration),
+        die=None if fields.die is None else _die(fields.die),
         sources=collect_sources(document, accelerator_sections(key_path)),
     )
+
+
+def _blocks(fields: _Blocks) -> Blocks:
+    return Blocks(units=fields.units, tiles=tuple(fields.tiles), cluster=fields.cluster)
 
 
 def _calibration(fields: _Calibration) -> Calibration:
@@ -156,4 +189,16 @@ def _calibration(fields: _Calibration) -> Calibration:
         global_buffer_bandwidth=fields.global_buffer_bandwidth,
         hbm_bandwidth=fields.hbm_bandwidth,
         launch_s=fields.launch,
+    )
+
+
+def _die(fields: _Die) -> Die:
+    return Die(
+        tensor_units=fields.tensor_units,
+        vector_units=fields.vector_units,
+        global_buffer_bytes=fields.global_buffer,
+        cached=fields.cached,
+        hbm_interfaces=fields.hbm_interfaces,
+        fp64_macs_per_cycle=fields.fp64_macs_per_cycle,
+        fixed_function_mm2=fields.fixed_function,
     )

@@ -33,6 +33,8 @@ class NetworkDimension:
     Up to the first size the fraction is the first one, from the last size on the last one. Between two sizes the
     seconds of a message are interpolated linearly.
     """
+    sustained: float = 1.0
+    """Share of all that which the programs of the cluster sustain, as its :class:`Software` says."""
 
     def __post_init__(self) -> None:
         problem = achievable_problem(self.achievable)
@@ -91,19 +93,39 @@ class Software:
     dispatch_s: float = 0.0
     """Seconds in which a host hands a device its next operator. Where kernels are not recorded beforehand no operator
     takes less, because the device waits (PyTorch, "CUDA semantics", sections on asynchronous execution and graphs)."""
+    tensor_rate: float = 1.0
+    """What long runs reach of the rate of tensor units that single kernels reach: under load the clock falls to what
+    power and heat allow."""
     vector_traffic: float = 1.0
     """Bytes that element-wise operators move, over those that they would move if each were one kernel: frameworks that
     run operators one by one write and read what lies between their steps, such as casts (Ivanov et al. 2021,
     arXiv:2007.00072, section 3)."""
+    attention_time: float = 1.0
+    """Seconds of fused attention, forward, over those of a kernel whose tiles wait for nothing but arrays and lanes."""
+    attention_gradient_time: float = 1.0
+    """The same of its gradients, whose kernels fall further behind (Dao 2023, arXiv:2307.08691, section 4.1)."""
     tensor_pieces: int = 1
     """Pieces into which jobs cut products to hide the exchanges of tensor parallelism behind them."""
+    link_rate: float = 1.0
+    """What long runs sustain of the bandwidth of links, of all dimensions but the slowest of several."""
+    fabric_rate: float = 1.0
+    """The same of the slowest of several dimensions."""
+    data_overlap: bool = True
+    """Whether replicas exchange gradients and parameters behind computing that does not suffer from it. Kernels of
+    collectives take multiprocessors and bandwidth from what they run beside."""
+    early_stop: bool = False
+    """Whether full recomputation of a layer stops once the backward pass has what it needs."""
 
     def __post_init__(self) -> None:
         problems = []
+        for name in ("tensor_rate", "link_rate", "fabric_rate"):
+            if not 0 < getattr(self, name) <= 1:
+                problems.append(f"{name} is {getattr(self, name)}, must be more than 0 and at most 1")
         if not self.dispatch_s >= 0:
             problems.append(f"dispatch_s is {self.dispatch_s}, must not be negative")
-        if not self.vector_traffic >= 1:
-            problems.append(f"vector_traffic is {self.vector_traffic}, must be at least 1")
+        for name in ("vector_traffic", "attention_time", "attention_gradient_time"):
+            if not getattr(self, name) >= 1:
+                problems.append(f"{name} is {getattr(self, name)}, must be at least 1")
         if self.tensor_pieces < 1:
             problems.append(f"tensor_pieces is {self.tensor_pieces}, must be at least 1")
         if problems:
@@ -131,6 +153,13 @@ class Cluster:
     def size(self) -> int:
         """Number of devices."""
         return prod(dimension.size for dimension in self.dimensions)
+
+    def under(self, software: Software) -> Self:
+        """Return the whole cluster with other software, and its links at the rates that this sustains."""
+        last = len(self.dimensions) - 1
+        rates = [software.fabric_rate if 0 < i == last else software.link_rate for i in range(last + 1)]
+        dimensions = [replace(each, sustained=rate) for each, rate in zip(self.dimensions, rates, strict=True)]
+        return replace(self, software=software, dimensions=tuple(dimensions))
 
     def sized(self, n_devices: int) -> Self:
         """Return the part of this cluster that a job of ``n_devices`` gets.

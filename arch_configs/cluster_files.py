@@ -73,10 +73,21 @@ class _Host(Sourced):
     memory: Bytes
 
 
+_Share = Annotated[float, Field(gt=0, le=1)]
+_Factor = Annotated[float, Field(ge=1, le=100)]
+
+
 class _Software(Sourced):
     dispatch: SecondsOrZero = IDEAL_SOFTWARE.dispatch_s
-    vector_traffic: Annotated[float, Field(ge=1, le=100)] = IDEAL_SOFTWARE.vector_traffic
+    tensor_rate: _Share = IDEAL_SOFTWARE.tensor_rate
+    vector_traffic: _Factor = IDEAL_SOFTWARE.vector_traffic
+    attention_time: _Factor = IDEAL_SOFTWARE.attention_time
+    attention_gradient_time: _Factor = IDEAL_SOFTWARE.attention_gradient_time
     tensor_pieces: Annotated[int, Field(ge=1, le=64)] = IDEAL_SOFTWARE.tensor_pieces
+    link_rate: _Share = IDEAL_SOFTWARE.link_rate
+    fabric_rate: _Share = IDEAL_SOFTWARE.fabric_rate
+    data_overlap: bool = IDEAL_SOFTWARE.data_overlap
+    early_stop: bool = IDEAL_SOFTWARE.early_stop
 
 
 class _Cluster(FileModel):
@@ -155,20 +166,29 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
             texts = collect_sources(document, [section])
             sources |= {f"{section[-1]}.{key}": text for key, text in texts.items()}
     endpoint, host, software = file.endpoint, file.host, file.software
-    return Cluster(
+    cluster = Cluster(
         name=file.name,
         dimensions=tuple(dimensions),
         sources=sources,
         endpoint=Endpoint(start_s=endpoint.start, pass_bytes_per_s=endpoint.pass_bandwidth) if endpoint else Endpoint(),
         host=Host(bandwidth_bytes_per_s=host.bandwidth, memory_bytes=host.memory) if host else None,
         accelerator=file.accelerator,
-        software=IDEAL_SOFTWARE
-        if software is None
-        else Software(
-            dispatch_s=software.dispatch,
-            vector_traffic=software.vector_traffic,
-            tensor_pieces=software.tensor_pieces,
-        ),
+    )
+    return cluster if software is None else cluster.under(_software(software))
+
+
+def _software(fields: _Software) -> Software:
+    return Software(
+        dispatch_s=fields.dispatch,
+        tensor_rate=fields.tensor_rate,
+        vector_traffic=fields.vector_traffic,
+        attention_time=fields.attention_time,
+        attention_gradient_time=fields.attention_gradient_time,
+        tensor_pieces=fields.tensor_pieces,
+        link_rate=fields.link_rate,
+        fabric_rate=fields.fabric_rate,
+        data_overlap=fields.data_overlap,
+        early_stop=fields.early_stop,
     )
 
 

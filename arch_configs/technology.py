@@ -81,7 +81,16 @@ class Technology:
     hbm_phy_mm2_per_stack: float
     """Interface and controller of one HBM stack, on the die."""
     overhead_factor: float
-    """Die area divided by the area of the components above: network on chip, control, links, pads, white space."""
+    """Die area divided by the area of all components: routing, clock and power distribution, test, white space."""
+    control_mm2_per_vector_unit: float = 0.0
+    """What makes a vector unit a programmable core: fetch, decode, scheduling, load and store, its port of the network
+    on chip; 0 where the file has no section ``control``."""
+    cache_factor: float = 1.0
+    """Area of a cache by that of a buffer of its capacity; 1 where the file has no section ``cache``."""
+    interfaces_mm2: float = 0.0
+    """Links to other devices and to the host; 0 where the file has no section ``interfaces``."""
+    fp64_mac_mm2: float = 0.0
+    """One double-precision multiply-accumulate per cycle; 0 where the file has no section ``fp64``."""
     energy: EnergyTable | None = None
     """Joules of operations; None where the file has no section ``energy``."""
     power: PowerTable | None = None
@@ -153,6 +162,18 @@ class _Overhead(Sourced):
     factor: Annotated[float, Field(ge=1, le=100)]
 
 
+class _Control(Sourced):
+    area_per_vector_unit: SquareMillimetresOrZero
+
+
+class _Cache(Sourced):
+    factor: Annotated[float, Field(ge=1, le=100)]
+
+
+class _Interfaces(Sourced):
+    area: SquareMillimetresOrZero
+
+
 class _Technology(FileModel):
     name: Annotated[str, Field(min_length=1)]
     description: str = ""
@@ -161,6 +182,10 @@ class _Technology(FileModel):
     sram: _SramSection
     hbm_phy: _HbmPhy
     overhead: _Overhead
+    control: _Control | None = None
+    cache: _Cache | None = None
+    interfaces: _Interfaces | None = None
+    fp64: _Area | None = None
     energy: EnergySection | None = None
     power: PowerSection | None = None
     cost: CostSection | None = None
@@ -173,6 +198,7 @@ class _TechnologyFile(FileModel):
 _ROOT: KeyPath = ("technology",)
 _SECTIONS: list[KeyPath] = [
     *((*_ROOT, name) for name in ("array_element", "vector_lane", "sram", "hbm_phy", "overhead")),
+    *((*_ROOT, name) for name in ("control", "cache", "interfaces", "fp64")),
     *sections_below(_ROOT),
 ]
 
@@ -203,6 +229,10 @@ def load_technology(name_or_path: str | Path) -> Technology:
         ),
         hbm_phy_mm2_per_stack=file.hbm_phy.area_per_stack,
         overhead_factor=file.overhead.factor,
+        control_mm2_per_vector_unit=file.control.area_per_vector_unit if file.control is not None else 0.0,
+        cache_factor=file.cache.factor if file.cache is not None else 1.0,
+        interfaces_mm2=file.interfaces.area if file.interfaces is not None else 0.0,
+        fp64_mac_mm2=file.fp64.area if file.fp64 is not None else 0.0,
         energy=file.energy.table() if file.energy is not None else None,
         power=file.power.table() if file.power is not None else None,
         cost=file.cost.table() if file.cost is not None else None,

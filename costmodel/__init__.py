@@ -9,7 +9,16 @@ from archplace.costmodel.cost import (
     energy_cost_usd_per_j,
     service_life_s,
 )
-from archplace.costmodel.energy import EnergyParts, energy_parts, operator_energy_j, peak_power_w, static_power_w
+from archplace.costmodel.energy import (
+    EnergyParts,
+    control_power_w,
+    energy_parts,
+    operator_energy_j,
+    peak_power_w,
+    static_power_w,
+)
+from archplace.costmodel.explanation import Explanation, explain
+from archplace.costmodel.kernel_fit import KernelFit, MeasuredKernel, fit_calibration, kernel_errors
 from archplace.costmodel.memory import LayerMemory, StageMemory, stage_memory
 from archplace.costmodel.memory_coefficients import (
     POLICIES,
@@ -56,9 +65,11 @@ from archplace.costmodel.state_sharding import (
     kept_states,
 )
 from archplace.costmodel.temporaries import temporary_bytes
+from archplace.costmodel.throttle import LOWEST_CLOCK, Load, load_of, power_w, sustained_clock
 
 __all__ = [
     "ELEMENT_BYTES",
+    "LOWEST_CLOCK",
     "POLICIES",
     "RETICLE_LIMIT_MM2",
     "Activity",
@@ -69,11 +80,15 @@ __all__ = [
     "DeviceOrder",
     "EnergyParts",
     "Exchange",
+    "Explanation",
     "Footprint",
     "Group",
     "HostTraffic",
     "KeptStates",
+    "KernelFit",
     "LayerMemory",
+    "Load",
+    "MeasuredKernel",
     "Members",
     "MemoryCoefficients",
     "MemoryItems",
@@ -93,12 +108,17 @@ __all__ = [
     "accelerator_cost_usd",
     "chain_exchanges",
     "collective_s",
+    "control_power_w",
     "die_cost_usd",
     "distinct_orders",
     "energy_cost_usd_per_j",
     "energy_parts",
     "exchanges",
+    "explain",
+    "fit_calibration",
     "kept_states",
+    "kernel_errors",
+    "load_of",
     "memory_coefficients",
     "memory_items",
     "operator_energy_j",
@@ -106,6 +126,7 @@ __all__ = [
     "parameters_of",
     "peak_power_w",
     "policy_of",
+    "power_w",
     "replica_refusal",
     "ring_bytes",
     "ring_s",
@@ -114,6 +135,7 @@ __all__ = [
     "spread",
     "stage_memory",
     "static_power_w",
+    "sustained_clock",
     "temporary_bytes",
     "transfer_s",
     "updated_parameters",

@@ -33,6 +33,14 @@ class AttentionTiles(NamedTuple):
     """Of fp32 sums that tiles read from and write to the global buffer."""
 
 
+class Busy(NamedTuple):
+    """Cycles of the arrays, as those of :class:`archplace.costmodel._gemm.ArrayCycles`, by configuration."""
+
+    balanced: FloatArray
+    unthrottled: FloatArray
+    compute: FloatArray
+
+
 def attention_tiles(attention: FusedAttention, work: VectorWork, blocks: Blocks) -> AttentionTiles:
     """Return the tiles of ``attention``.
 
@@ -67,10 +75,14 @@ def tile_lane_cycles(tiles: AttentionTiles, vector_count: FloatArray, lanes: Flo
 
 def tile_array_cycles(
     tiles: AttentionTiles, tensor_count: FloatArray, unit_macs_per_cycle: FloatArray, blocks: Blocks, sustained: float
-) -> FloatArray:
+) -> Busy:
     """Return the arrays' cycles: waves of whole tiles, as :func:`archplace.costmodel._blocks.block_cycles` counts."""
     units = np.minimum(tensor_count, blocks.units)
     processors = np.maximum(tensor_count // blocks.units, 1.0)
-    waves = np.ceil(tiles.tiles / processors)
-    throttled = np.maximum(np.minimum(tiles.tiles / processors, 1.0) / sustained, 1.0)
-    return waves * (tiles.tile_macs / (units * unit_macs_per_cycle)) * throttled
+    tile_cycles = tiles.tile_macs / (units * unit_macs_per_cycle)
+    unthrottled = np.ceil(tiles.tiles / processors) * tile_cycles
+    return Busy(
+        balanced=tiles.tiles * tile_cycles * units / tensor_count,
+        unthrottled=unthrottled,
+        compute=unthrottled * np.maximum(np.minimum(tiles.tiles / processors, 1.0) / sustained, 1.0),
+    )

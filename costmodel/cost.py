@@ -6,7 +6,7 @@ Manufacturing cost without design, masks, margins and buildings: what changes wi
 import numpy as np
 
 from archplace.arch_configs.architectures import Architectures, FloatArray, IntArray
-from archplace.arch_configs.area import area_mm2
+from archplace.arch_configs.area import known_area_mm2
 from archplace.arch_configs.technology import CostTable, Technology
 
 RETICLE_LIMIT_MM2 = 858.0
@@ -55,7 +55,7 @@ def accelerator_cost_usd(
     """
     table = technology.need_cost()
     memory = np.asarray(hbm_bytes, dtype=np.float64) * table.hbm_usd_per_byte
-    die = die_cost_usd(area_mm2(architectures, technology), technology)
+    die = die_cost_usd(known_area_mm2(architectures, technology), technology)
     total: FloatArray = die + table.package_usd + memory + table.host_usd_per_accelerator
     return total
 

@@ -4,7 +4,9 @@ The energy of an operator is counted, not timed: multiply-accumulates, lane oper
 each at the table's joules (the method of Accelergy: Wu, Emer and Sze, ICCAD 2019). What an accelerator draws whatever
 it does, :func:`static_power_w`, comes on top for as long as it is switched on.
 
-Traffic is that of the mode *all units*: one copy of an operand in the global buffer, all of the buffer for reuse.
+Traffic is that of a mode, as seconds are. On *all units* an operand has one copy in the global buffer, and all of the
+buffer serves for its reuse. On *one unit* an operator has a share of the buffer and may read its operands again: where
+many operators run side by side on small buffers, that is several times the traffic.
 """
 
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from archplace.arch_configs.architectures import Architectures, FloatArray
-from archplace.arch_configs.area import area_mm2
+from archplace.arch_configs.area import known_area_mm2
 from archplace.arch_configs.errors import ConfigError
 from archplace.arch_configs.technology import Technology
 from archplace.costmodel.operators import ELEMENT_BYTES, Pricer
@@ -38,18 +40,22 @@ class EnergyParts(NamedTuple):
         return self.arrays_j + self.lanes_j + self.local_buffers_j + self.global_buffer_j + self.hbm_j + self.network_j
 
 
-def energy_parts(pricer: Pricer, operator: Operator, technology: Technology) -> EnergyParts:
+def energy_parts(pricer: Pricer, operator: Operator, technology: Technology, *, one_unit: bool = False) -> EnergyParts:
     """Return what the dynamic joules of one operator consist of, on every architecture of ``pricer``.
+
+    On all units, or on ``one_unit`` while the others work on something else.
 
     Counts are those of :meth:`Pricer.activity`; padding costs time but no energy. The clock does not enter, as long as
     it does not change the mapping: with ports of so many bytes per *cycle* it never does.
 
     Raises :class:`ConfigError` for a table without energies or without the operator's precision.
     """
-    return _Energies(pricer, technology).parts(operator)
+    return _Energies(pricer, technology).parts(operator, one_unit=one_unit)
 
 
-def operator_energy_j(pricer: Pricer, operators: Sequence[Operator], technology: Technology) -> FloatArray:
+def operator_energy_j(
+    pricer: Pricer, operators: Sequence[Operator], technology: Technology, *, one_unit: bool = False
+) -> FloatArray:
     """Return the dynamic joules of one execution of each operator on one device, shape ``(n_archs, n_ops)``.
 
     As the sum of :func:`energy_parts`. What :meth:`Pricer.price` has worked out is used again.
@@ -57,7 +63,7 @@ def operator_energy_j(pricer: Pricer, operators: Sequence[Operator], technology:
     energies = _Energies(pricer, technology)
     joules = np.empty((len(pricer.architectures), len(operators)))
     for i, operator in enumerate(operators):
-        joules[:, i] = energies.parts(operator).total_j
+        joules[:, i] = energies.parts(operator, one_unit=one_unit).total_j
     return joules
 
 
@@ -70,8 +76,8 @@ class _Energies:
         self._local = self._table.buffer_j_per_byte(pricer.architectures.tensor_local_bytes)
         self._global = self._table.buffer_j_per_byte(pricer.architectures.global_buffer_bytes)
 
-    def parts(self, operator: Operator) -> EnergyParts:
-        table, done = self._table, self._pricer.activity(operator)
+    def parts(self, operator: Operator, *, one_unit: bool) -> EnergyParts:
+        table, done = self._table, self._pricer.activity(operator, one_unit=one_unit)
         return EnergyParts(
             arrays_j=np.full(1, done.macs * table.of_mac_j(operator.precision) if done.macs else 0.0),
             lanes_j=np.full(1, done.lane_operations * table.lane_operation_j),
@@ -83,19 +89,32 @@ class _Energies:
 
 
 def static_power_w(architectures: Architectures, technology: Technology, *, host: bool = False) -> FloatArray:
-    """Return the watts that each accelerator draws whatever it does, shape ``(n_archs,)``.
+    """Return the watts that each accelerator at work draws whatever it does, shape ``(n_archs,)``.
 
-    Leakage and ungated clocks by the area that ``technology`` gives, idle HBM by its stacks; with ``host`` also the
-    accelerator's share of its server, which is no part of the accelerator's own power but of what a training run takes.
+    Leakage by the area (:func:`archplace.arch_configs.area.known_area_mm2`), idle HBM by its stacks, and
+    :func:`control_power_w`; with ``host`` also the accelerator's share of its server, which is no part of the
+    accelerator's own power but of what a training run takes.
 
     Raises :class:`ConfigError` for a table without static power.
     """
     table = technology.need_power()
     watts: FloatArray = (
-        table.die_w_per_mm2 * area_mm2(architectures, technology)
+        table.die_w_per_mm2 * known_area_mm2(architectures, technology)
         + table.hbm_w_per_stack * architectures.hbm_stacks
+        + control_power_w(architectures, technology)
         + (table.host_w_per_accelerator if host else 0.0)
     )
+    return watts
+
+
+def control_power_w(architectures: Architectures, technology: Technology) -> FloatArray:
+    """Return the watts of what makes vector units programmable cores, at the nominal clock, shape ``(n_archs,)``.
+
+    Instructions are fetched, scheduled and issued, and clocks run, whether the lanes and arrays behind them find their
+    operands or wait. Raises :class:`ConfigError` for a table without static power.
+    """
+    per_cycle_j = technology.need_power().control_j_per_vector_unit_cycle
+    watts: FloatArray = architectures.vector_count * architectures.clock_hz * per_cycle_j
     return watts
 
 
@@ -106,7 +125,7 @@ def peak_power_w(
     *,
     network_bytes_per_s: float = 0.0,
 ) -> FloatArray:
-    """Return the watts that no operator of ``precision`` can exceed, shape ``(n_archs,)``: the thermal design power.
+    """Return the watts that no operator of ``precision`` can exceed at the nominal clock, shape ``(n_archs,)``.
 
     Static power, lanes and HBM at full rate, and the larger of two loads: *arrays*, with all multiply-accumulates and
     local ports busy, and *vector work*, with the global buffer's port busy. In the first the global buffer moves
@@ -118,7 +137,8 @@ def peak_power_w(
 
     For every operator, dynamic joules divided by the seconds on all units, plus static power, is at most this; an
     accelerator that sends ``network_bytes_per_s`` (the bandwidth of the fastest network dimension) at the same time
-    draws that much more. The host's share is not in it.
+    draws that much more. The host's share is not in it. A chip whose limit is lower slows down instead
+    (:mod:`archplace.costmodel.throttle`).
 
     Raises :class:`ConfigError` for a table without energies, static power or the precision, or arrays without it.
     """

@@ -59,7 +59,8 @@ def kernel_errors(accelerator: Accelerator, kernels: Sequence[MeasuredKernel]) -
     """Return priced / measured − 1 of every kernel, shape ``(n,)``."""
     pricer = Pricer(Architectures.of(accelerator), _NOWHERE)
     priced = [pricer.parts(kernel.operator, one_unit=False).total_s.item() + kernel.call_s for kernel in kernels]
-    return np.array(priced) / np.array([kernel.seconds for kernel in kernels]) - 1.0
+    errors: FloatArray = np.array(priced) / np.array([kernel.seconds for kernel in kernels]) - 1.0
+    return errors
 
 
 def fit_calibration(accelerator: Accelerator, kernels: Sequence[MeasuredKernel], *, fields: Sequence[str]) -> KernelFit:

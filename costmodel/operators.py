@@ -17,21 +17,19 @@ from numpy.typing import NDArray
 from archplace.arch_configs.architectures import Architectures, FloatArray
 from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.errors import ConfigError
+from archplace.costmodel import _attention_blocks as tiling
 from archplace.costmodel._attention import passes_again
-from archplace.costmodel._attention_blocks import attention_tiles, tile_array_cycles, tile_lane_cycles
 from archplace.costmodel._blocks import block_cycles
+from archplace.costmodel._distinct import Distinct, distinct
 from archplace.costmodel._gemm import ArrayCycles, Pipelining, TensorConfigs, Traffic, array_cycles, canonical, traffic
 from archplace.costmodel._vector import hbm_read_bytes, lane_cycles, row_stays_on_chip
 from archplace.costmodel.network import Group, NetworkPricer, PricingMode
 from archplace.costmodel.parts import Activity, Parts
 from archplace.workloads.operators import Axis, Collective, FusedAttention, Gemm, Operator, Unit, VectorWork
+from archplace.workloads.precision import Format
 
-ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
-"""Bytes of one element by precision (IEEE 754; OCP FP8 for fp8), scales included.
-
-mxfp8 has a scale of one byte for every 32 elements (OCP Microscaling Formats, version 1.0, table 1), nvfp4 one for
-every 16 of half a byte (NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149, section 2).
-"""
+ELEMENT_BYTES = {str(form): form.bytes for form in Format}
+"""Bytes of one element by precision, its share of a block's scale included."""
 
 
 _KEPT_TOTALS = 1 << 22
@@ -61,21 +59,6 @@ class _TensorPart(NamedTuple):
     read_bytes: FloatArray
     write_bytes: FloatArray
     first_load_bytes: FloatArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Distinct:
-    """Distinct rows of some columns, and where each architecture's is."""
-
-    rows: NDArray[np.float64]
-    of: NDArray[np.intp]
-
-
-def _distinct(*columns: NDArray[np.generic]) -> _Distinct:
-    rows, of = np.unique(
-        np.column_stack([np.asarray(c, dtype=np.float64) for c in columns]), axis=0, return_inverse=True
-    )
-    return _Distinct(rows=rows, of=of.reshape(-1))
 
 
 def _scaled(rates: FloatArray, fraction: float) -> FloatArray:
@@ -115,7 +98,7 @@ class Pricer:
         self._units = (architectures.tensor_count + architectures.vector_count).astype(np.float64)
         # What an operator finds of the global buffer: all of it, or one or two units' shares.
         self._buffers = {
-            held: _distinct(architectures.global_buffer_bytes * (held / self._units if held else 1.0))
+            held: distinct(architectures.global_buffer_bytes * (held / self._units if held else 1.0))
             for held in (0, 1, 2)
         }
         self._configs: dict[tuple[str, bool], tuple[TensorConfigs, NDArray[np.intp]]] = {}
@@ -136,7 +119,7 @@ class Pricer:
         part._hbm_bytes_per_s = self._hbm_bytes_per_s[indices]
         part._global_bytes_per_s = self._global_bytes_per_s[indices]
         part._buffers = {
-            held: _Distinct(rows=buffers.rows, of=buffers.of[indices]) for held, buffers in self._buffers.items()
+            held: Distinct(rows=buffers.rows, of=buffers.of[indices]) for held, buffers in self._buffers.items()
         }
         for precision in self._archs.tensor_macs_per_element:
             for one_unit in (False, True):
@@ -221,8 +204,11 @@ class Pricer:
         assert operator.vector is not None
         return self._fused(tensor, operator.vector, one_unit=one_unit, share=share)
 
-    def activity(self, operator: Operator) -> Activity:
+    def activity(self, operator: Operator, *, one_unit: bool = False) -> Activity:
         """Return what one execution of ``operator`` does: the traffic of the mapping whose seconds are ``all_s``.
+
+        With ``one_unit`` that of the mapping whose seconds are ``one_s``: one unit with its share of the global buffer,
+        which re-reads what does not fit, while the other units work on something else.
 
         A byte between HBM and the units crosses the global buffer's port once. The result of a fused operator's product
         goes from the array to the lanes and crosses it only where it is written and read back.
@@ -241,7 +227,8 @@ class Pricer:
                 hbm_bytes=nothing,
                 network_bytes=sent,
             )
-        work, buffer_bytes = operator.vector, self._archs.global_buffer_bytes * np.ones(1)
+        share = self._share(operator.unit) if one_unit else np.ones(1)
+        work, buffer_bytes = operator.vector, self._archs.global_buffer_bytes * share
         if operator.unit is Unit.VECTOR:
             assert work is not None
             return Activity(
@@ -257,8 +244,12 @@ class Pricer:
             assert work is not None
             again = passes_again(operator.attention, size, buffer_bytes)
             local_bytes = global_bytes = np.zeros(1)
-            for product in operator.attention.products:
-                _, cycles, of, _, _ = self._product(product, operator.precision, None, one_unit=False)
+            if self._archs.blocks is not None:
+                tiles, _ = self._attention_tiles(operator.attention, work, operator.precision, one_unit=one_unit)
+                local_bytes = self._tile_local_bytes(operator.attention, size)
+                global_bytes = np.full(1, tiles.read_elements * size + tiles.sum_bytes)
+            for product in operator.attention.products if self._archs.blocks is None else ():
+                _, cycles, of, _, _ = self._product(product, operator.precision, None, one_unit=one_unit)
                 local_bytes = local_bytes + (cycles.local_elements * size)[of]
                 global_bytes = global_bytes + (cycles.global_read_elements * size)[of]
             return Activity(
@@ -270,7 +261,7 @@ class Pricer:
                 network_bytes=0.0,
             )
         assert operator.gemm is not None
-        gemm, cycles, of, moved, buffer = self._product(operator.gemm, operator.precision, work, one_unit=False)
+        gemm, cycles, of, moved, buffer = self._product(operator.gemm, operator.precision, work, one_unit=one_unit)
         result_bytes = float(gemm.batch * gemm.m * gemm.n * size)
         written = result_bytes if work is None else float(work.write_bytes)
         global_bytes = (cycles.global_read_elements * size + written)[of]
@@ -288,6 +279,23 @@ class Pricer:
             hbm_bytes=hbm_bytes,
             network_bytes=0.0,
         )
+
+    def array_s(self, operator: Operator) -> tuple[FloatArray, FloatArray]:
+        """Return the seconds that a TENSOR or FUSED operator keeps all arrays busy on every architecture, if all had
+        equal shares of it, padding included; and as they do share it, at their full rate."""
+        clock = self._archs.clock_hz
+        if operator.attention is not None and self._archs.blocks is not None:
+            assert operator.vector is not None
+            _, busy = self._attention_tiles(operator.attention, operator.vector, operator.precision, one_unit=False)
+            return busy.balanced / clock, busy.unthrottled / clock
+        balanced = unthrottled = np.zeros(1)
+        products = operator.attention.products if operator.attention is not None else [operator.gemm]
+        for product in products:
+            assert product is not None
+            epilogue = operator.vector if operator.gemm is not None else None
+            _, cycles, of, _, _ = self._product(product, operator.precision, epilogue, one_unit=False)
+            balanced, unthrottled = balanced + cycles.balanced[of], unthrottled + cycles.unthrottled[of]
+        return balanced / clock, unthrottled / clock
 
     def _share(self, unit: Unit) -> FloatArray:
         """Return the fraction of the shared ports that one unit has (a fused operator holds two units)."""
@@ -356,7 +364,7 @@ class Pricer:
                 allowed = ", ".join(sorted(archs.tensor_macs_per_element))
                 raise ConfigError(f"precision {precision}: the tensor units have no rate for it; they have {allowed}")
             size = ELEMENT_BYTES[precision]
-            distinct = _distinct(
+            found = distinct(
                 np.ones_like(archs.tensor_count) if one_unit else archs.tensor_count,
                 archs.tensor_rows,
                 archs.tensor_cols,
@@ -365,7 +373,7 @@ class Pricer:
                 archs.tensor_local_bytes_per_s / (archs.clock_hz * size),
                 self._global_bytes_per_s / (archs.clock_hz * size),
             )
-            count, rows, cols, rate, local, local_rate, global_rate = distinct.rows.T
+            count, rows, cols, rate, local, local_rate, global_rate = found.rows.T
             configs = TensorConfigs(
                 count=count.astype(np.int64),
                 rows=rows,
@@ -375,7 +383,7 @@ class Pricer:
                 local_elements_per_cycle=local_rate,
                 global_elements_per_cycle=global_rate,
             )
-            self._configs[precision, one_unit] = (configs, distinct.of)
+            self._configs[precision, one_unit] = (configs, found.of)
         return self._configs[precision, one_unit]
 
     def _lanes(self, work: VectorWork, *, one_unit: bool) -> FloatArray:
@@ -441,25 +449,15 @@ class Pricer:
         share: FloatArray,
     ) -> Parts:
         """Price attention whose tiles multiprocessors take one at a time; its arrays wait for sums as for lanes."""
-        archs, blocks, size = self._archs, self._archs.blocks, ELEMENT_BYTES[precision]
-        assert blocks is not None
-        self._tensor_configs(precision, one_unit)  # refuses a precision without a rate
-        tiles = attention_tiles(attention, work, blocks)
-        elements = (archs.tensor_rows * archs.tensor_cols).astype(np.float64)
+        archs, size = self._archs, ELEMENT_BYTES[precision]
+        tiles, busy = self._attention_tiles(attention, work, precision, one_unit=one_unit)
         tensor_count = np.ones(1) if one_unit else archs.tensor_count.astype(np.float64)
         vector_count = np.ones(1) if one_unit else archs.vector_count.astype(np.float64)
-        array_cycles = tile_array_cycles(
-            tiles,
-            tensor_count,
-            elements * archs.tensor_macs_per_element[precision],
-            blocks,
-            archs.calibration.tensor_rate,
-        )
-        local_bytes = attention.macs * (1.0 / archs.tensor_rows + 1.0 / archs.tensor_cols) * size
-        lanes_s = tile_lane_cycles(tiles, vector_count, archs.vector_lanes.astype(np.float64)) / archs.clock_hz
+        local_bytes = self._tile_local_bytes(attention, size)
+        lanes_s = tiling.tile_lane_cycles(tiles, vector_count, archs.vector_lanes.astype(np.float64)) / archs.clock_hz
         port_bytes_per_s = self._global_bytes_per_s * share
         return Parts(
-            array_s=array_cycles / archs.clock_hz,
+            array_s=busy.compute / archs.clock_hz,
             lanes_s=lanes_s,
             local_port_s=local_bytes / (tensor_count * archs.tensor_local_bytes_per_s),
             global_port_s=(tiles.read_elements * size + tiles.sum_bytes) / port_bytes_per_s,
@@ -469,6 +467,21 @@ class Pricer:
             turns_s=lanes_s + tiles.sum_bytes / port_bytes_per_s,
             launch_s=archs.calibration.launch_s,
         )
+
+    def _attention_tiles(
+        self, attention: FusedAttention, work: VectorWork, precision: str, *, one_unit: bool
+    ) -> tuple[tiling.AttentionTiles, tiling.Busy]:
+        archs, blocks = self._archs, self._archs.blocks
+        assert blocks is not None
+        self._tensor_configs(precision, one_unit)  # refuses a precision without a rate
+        tiles = tiling.attention_tiles(attention, work, blocks)
+        tensor_count = np.ones(1) if one_unit else archs.tensor_count.astype(np.float64)
+        unit_macs = archs.tensor_rows * archs.tensor_cols * archs.tensor_macs_per_element[precision]
+        return tiles, tiling.tile_array_cycles(tiles, tensor_count, unit_macs, blocks, archs.calibration.tensor_rate)
+
+    def _tile_local_bytes(self, attention: FusedAttention, size: float) -> FloatArray:
+        """Return the operands' bytes into arrays: each once for as many rows or columns as an array has."""
+        return attention.macs * (1.0 / self._archs.tensor_rows + 1.0 / self._archs.tensor_cols) * size
 
     def _fused(self, tensor: _TensorPart, work: VectorWork, *, one_unit: bool, share: FloatArray) -> Parts:
         """Price a product whose result passes through the vector unit before it is written.

@@ -1,6 +1,7 @@
 """Seconds of operators under the programs that run on a cluster: what frameworks add to what kernels need."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,8 +17,9 @@ class SoftwarePricer(Pricer):
     """A pricer whose operators take what the programs of its cluster make of them.
 
     Element-wise operators move :attr:`~archplace.arch_configs.cluster.Software.vector_traffic` times the bytes, and
-    keep lanes and ports busy for as much longer; no operator takes less than its dispatch. The same as :class:`Pricer`
-    under ideal software.
+    keep lanes and ports busy for as much longer; products run at the rate that long runs sustain; fused attention takes
+    longer by a factor of its own; no operator takes less than its dispatch. The same as :class:`Pricer` under ideal
+    software.
     """
 
     def __init__(
@@ -28,19 +30,30 @@ class SoftwarePricer(Pricer):
         network: NetworkPricer | None = None,
         groups: Mapping[Axis, Group] | None = None,
     ) -> None:
-        super().__init__(architectures, cluster, network=network, groups=groups)
         self._software = cluster.software
+        super().__init__(_sustained(architectures, self._software.tensor_rate), cluster, network=network, groups=groups)
+        self._kernels = Pricer(architectures, cluster, network=network, groups=groups)
 
     def parts(self, operator: Operator, *, one_unit: bool) -> Parts:
         """Return what the seconds of one compute operator consist of, its dispatch left out."""
-        parts = super().parts(operator, one_unit=one_unit)
-        factor = self._software.vector_traffic
-        # Optimizers have one kernel for all parameters, whatever other element-wise work is made of.
-        if operator.unit is not Unit.VECTOR or operator.phase is Phase.OPTIMIZER or factor == 1.0:
+        factor = self._factor(operator)
+        if operator.attention is not None:
+            parts = self._kernels.parts(operator, one_unit=one_unit)
+        else:
+            parts = super().parts(operator, one_unit=one_unit)
+        if factor == 1.0:
             return parts
-        return parts._replace(
-            lanes_s=parts.lanes_s * factor, global_port_s=parts.global_port_s * factor, hbm_s=parts.hbm_s * factor
-        )
+        longer = {name: seconds * factor for name, seconds in parts._asdict().items() if name != "launch_s"}
+        return parts._replace(**longer)
+
+    def _factor(self, operator: Operator) -> float:
+        """Return the operator's seconds over those of its kernel."""
+        software = self._software
+        if operator.attention is not None:
+            return software.attention_gradient_time if operator.attention.gradients else software.attention_time
+        # Optimizers have one kernel for all parameters, whatever other element-wise work is made of.
+        several = operator.unit is Unit.VECTOR and operator.phase is not Phase.OPTIMIZER
+        return software.vector_traffic if several else 1.0
 
     def price(self, operators: Sequence[Operator]) -> OperatorPrices:
         """Return the seconds of ``operators`` in both modes, none below the dispatch of an operator."""
@@ -53,3 +66,10 @@ class SoftwarePricer(Pricer):
         """Return the seconds of a collective, at least its dispatch; nothing for a group of one."""
         seconds = super().collective_s(collective)
         return max(seconds, self._software.dispatch_s) if seconds else seconds
+
+
+def _sustained(architectures: Architectures, rate: float) -> Architectures:
+    if rate == 1.0:
+        return architectures
+    calibration = architectures.calibration
+    return replace(architectures, calibration=replace(calibration, tensor_rate=calibration.tensor_rate * rate))

@@ -27,7 +27,7 @@ from archplace.search.objectives import geometric_mean
 from archplace.search.outcome import Evaluated
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS, optimizer_operator
 from archplace.search.strategy.families import groups_of
-from archplace.search.strategy.layers import Pass, operators_of
+from archplace.search.strategy.layers import operators_of, replay_of
 from archplace.search.strategy.options import BestPlacement
 from archplace.search.strategy.table import table_of
 from archplace.workloads import Operator, Recompute, Workload
@@ -228,9 +228,9 @@ def step_energy_j(
         for kind, (layer, count) in enumerate(step.layers):
             dynamic += units * count * _dynamic_j(pricer, (*layer.forward, *layer.backward), technology)
             for policy in (Recompute.SELECTIVE, Recompute.FULL):
-                which = Pass.FORWARD if policy is Recompute.FULL else Pass.SELECTIVE_REPLAY
+                which = replay_of(policy, layer)
                 again = np.array([_layers_under(one.placement, kind, policy, count) for one in some])
-                if policy_of(layer, policy) is policy and again.any():
+                if which is not None and policy_of(layer, policy) is policy and again.any():
                     repeated = _dynamic_j(pricer, operators_of(layer, which), technology)
                     dynamic += units * again[:, None] * repeated
         sent = np.array([table.sent_bytes[0] for table in tables])

@@ -157,7 +157,7 @@ class StepTimes:
         pricer = pricer.in_groups(self.groups)
         shape = (len(pricer.architectures), len(self.layers.step.layers))
         passes = {}
-        for which in (Pass.FORWARD, Pass.BACKWARD, Pass.SELECTIVE_REPLAY):
+        for which in (Pass.FORWARD, Pass.BACKWARD, Pass.SELECTIVE_REPLAY, Pass.FULL_REPLAY):
             passes[which] = np.zeros(shape)
             for kind, (layer, _) in enumerate(self.layers.step.layers):
                 if operators := operators_of(layer, which):

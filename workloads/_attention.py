@@ -83,7 +83,7 @@ def attention_core(shard: Shard) -> AttentionCore:
         causal=shard.causal,
         fused=shard.fused_attention,
         context=shard.sharding.context,
-        keeps_context=shard.cast_bytes is None,
+        keeps_context=not shard.casts,
         context_kind=shard.sharding.context_kind,
         position_bias_bytes=shard.position_bias_bytes,
     )

@@ -62,6 +62,6 @@ def _core(shard: Shard, encoder: Shard) -> AttentionCore:
         fused=shard.fused_attention,
         context=shard.sharding.context,
         context_kind=shard.sharding.context_kind,
-        keeps_context=shard.cast_bytes is None,
+        keeps_context=not shard.casts,
         prefix="cross_",
     )

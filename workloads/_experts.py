@@ -90,7 +90,7 @@ def experts_forward(graph: Graph, shard: Shard, source: str, residual: str, *, s
     )
     # the copies as they enter the products are kept; they take no operator of their own where nothing moves
     formats = shard.precision.formats
-    entered = loads.computed * d * (formats.dispatch.bytes if _sends_casts(shard) else shard.kept_element_bytes)
+    entered = loads.computed * d * (int(formats.dispatch.bytes) if _sends_casts(shard) else shard.kept_element_bytes)
     activated_bytes = loads.computed * loads.width * shard.kept_element_bytes
     inner = loads.computed * loads.width * e
     inward = Gemm(batch=loads.local_experts, m=loads.rows, n=loads.width, k=d)
@@ -214,7 +214,7 @@ def _dispatch(
     They are cast before, where they travel in that format, or behind by the operator ``cast``, which may keep them.
     ``sort`` names the operator that puts them in order.
     """
-    d, size = shard.model.d_model, shard.precision.formats.dispatch.bytes
+    d, size = shard.model.d_model, int(shard.precision.formats.dispatch.bytes)
     if _sends_casts(shard):
         copies = graph.cast(f"{stem}.cast", loads.sent, d, copies)
     copies = _exchange(graph, shard, stem, loads.sent * d * size, copies)

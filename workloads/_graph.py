@@ -129,13 +129,12 @@ class Graph:
 
         Without casts the one input stands.
         """
-        size = self._shard.cast_bytes
-        if size is None:
+        formats = self._shard.precision.formats
+        if not formats.casts:
             assert len(inputs) == 1
             return inputs[0]
-        blocks = self._shard.precision.formats.block_length is not None
-        work = _vector.cast(rows, row_length, self._shard.element_bytes, size, blocks=blocks)
-        return self.vector(name, work, *inputs, stash_bytes=rows * row_length * size if kept else 0)
+        work = _vector.cast(rows, row_length, self._shard.element_bytes, formats.products, blocks=formats.casts_blocks)
+        return self.vector(name, work, *inputs, stash_bytes=formats.products.bytes_of(rows * row_length) if kept else 0)
 
     def fused_attention(
         self, name: str, attention: FusedAttention, work: VectorWork, *inputs: str, stash_bytes: int = 0

@@ -48,7 +48,7 @@ def latent_attention_forward(
             ),
         )
     else:
-        payload = shard.tokens * shard.model.d_model * (shard.cast_bytes or e)
+        payload = shard.operand_bytes(shard.tokens * shard.model.d_model)
         sources = (graph.gather_rows("attention_input.", payload, source),)
         query = column_cut(
             graph, shard, "query", columns, sources, bias=False, epilogue=_rotation(shard), stash_bytes=kept
@@ -135,7 +135,7 @@ def _down(
         stash_bytes=rows * rank * shard.kept_element_bytes,
     )
     normed = graph.cast(f"{name}_latent.cast", rows, rank, normed, kept=True)
-    payload = shard.tokens * (rank * (shard.cast_bytes or e) + beside * e)
+    payload = shard.operand_bytes(shard.tokens * rank) + shard.tokens * beside * e
     return graph.gather_rows(f"{name}_latent.", payload, normed)
 
 
@@ -144,7 +144,7 @@ def _down_gradients(
 ) -> str:
     """Both gradients of a pair of projections, from those of the ``columns`` that the upward one gives."""
     rows, e, d = shard.row_tokens, shard.element_bytes, shard.model.d_model
-    saved_bytes = shard.tokens * rank * (shard.cast_bytes or e)
+    saved_bytes = shard.operand_bytes(shard.tokens * rank)
     saved = graph.gather_rows(f"{name}_latent.saved_", saved_bytes, OUTSIDE, phase=Phase.WEIGHT_GRADIENT)
     inner = _linear_gradients(graph, shard, f"{name}_up", *gradients, k=rank, n=columns, rows=shard.tokens, saved=saved)
     inner = graph.reduce_rows(f"{name}_latent.gradient_", shard.tokens * (rank + beside) * e, inner)
@@ -156,7 +156,7 @@ def _linear_gradients(
     graph: Graph, shard: Shard, name: str, *gradients: str, k: int, n: int, rows: int, saved: str = OUTSIDE
 ) -> str:
     """Both gradients of a linear layer (``rows`` × k → ``rows`` × n), cast where it reads narrower operands."""
-    if shard.cast_bytes is not None:
+    if shard.casts:
         gradients = (graph.cast(f"{name}.gradient_cast", rows, n, *gradients),)
     graph.linear(f"{name}.weight_gradient", Gemm(m=k, n=n, k=rows), *gradients, saved, phase=Phase.WEIGHT_GRADIENT)
     return graph.linear(f"{name}.data_gradient", Gemm(m=rows, n=k, k=n), *gradients)

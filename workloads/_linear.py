@@ -162,14 +162,14 @@ def column_cut_gradients(
 
 def _operand_bytes(shard: Shard) -> int:
     """Bytes of all tokens as linear layers read them."""
-    return shard.tokens * shard.model.d_model * (shard.cast_bytes or shard.element_bytes)
+    return shard.operand_bytes(shard.tokens * shard.model.d_model)
 
 
 def _cast_outputs(
     graph: Graph, shard: Shard, name: str, columns: int, gradients: tuple[str, ...], *, in_pieces: bool
 ) -> tuple[str, ...]:
     """The gradient of a column-cut layer's output as its products read it."""
-    if shard.cast_bytes is None:
+    if not shard.casts:
         return gradients
     if not in_pieces:
         return (graph.cast(f"{name}.gradient_cast", shard.tokens, columns, *gradients),)

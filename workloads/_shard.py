@@ -178,15 +178,19 @@ class Shard:
         return self.precision.element_bytes
 
     @property
-    def cast_bytes(self) -> int | None:
-        """Bytes of one operand of a linear layer where it is cast before; None where it is read as it is."""
+    def casts(self) -> bool:
+        """Whether operands of linear layers are cast before."""
+        return self.precision.formats.casts
+
+    def operand_bytes(self, elements: int) -> int:
+        """Bytes of so many elements as linear layers read them."""
         formats = self.precision.formats
-        return formats.products.bytes if formats.casts else None
+        return (formats.products if formats.casts else formats.activations).bytes_of(elements)
 
     @property
     def kept_element_bytes(self) -> int:
         """Bytes that an operator keeps of each element which only a linear layer reads: a cast keeps its own copy."""
-        return self.element_bytes if self.cast_bytes is None else 0
+        return 0 if self.casts else self.element_bytes
 
     @property
     def query_width(self) -> int:

@@ -178,7 +178,7 @@ def online_softmax_gradient(
     )
 
 
-def cast(rows: int, row_length: int, element_bytes: int, cast_bytes: int, *, blocks: bool) -> VectorWork:
+def cast(rows: int, row_length: int, element_bytes: int, narrow: Format, *, blocks: bool) -> VectorWork:
     """Elements in a narrower format, row-wise and column-wise for the two products that read them: magnitude (1), scale
     (1). The largest magnitude is that of each block, or is taken along for the scale of a later step."""
     return VectorWork(
@@ -187,7 +187,7 @@ def cast(rows: int, row_length: int, element_bytes: int, cast_bytes: int, *, blo
         operations_per_element=2,
         reductions=1 if blocks else 0,
         read_bytes=rows * row_length * element_bytes,
-        write_bytes=2 * rows * row_length * cast_bytes,
+        write_bytes=2 * narrow.bytes_of(rows * row_length),
     )
 
 
@@ -196,7 +196,7 @@ def scaled(gemm: Gemm, scalings: int, result: Format, epilogue: VectorWork | Non
     rows, columns = gemm.batch * gemm.m, gemm.n
     if epilogue is not None:
         return replace(epilogue, operations_per_element=epilogue.operations_per_element + scalings)
-    return elementwise(rows, columns, scalings, read_bytes_per_element=0, write_bytes_per_element=result.bytes)
+    return elementwise(rows, columns, scalings, read_bytes_per_element=0, write_bytes_per_element=int(result.bytes))
 
 
 def alone(epilogue: VectorWork) -> VectorWork:

@@ -63,6 +63,8 @@ class Layer:
     """The same under selective recomputation; ``None`` where nothing can be recomputed selectively."""
     selective_replay: tuple[str, ...] = ()
     """Names of the forward operators that selective recomputation runs again, in topological order."""
+    full_replay: tuple[str, ...] = ()
+    """The same of full recomputation where it stops early; empty where it runs the whole forward graph again."""
     input_bytes: int
     """Bytes of the activation that enters the layer: what is kept of it under full recomputation, and what crosses
     a stage boundary before it. 0 for the first layer."""

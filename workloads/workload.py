@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from archplace.workloads._shard import Shard
+from archplace.workloads.early_stop import stop_early
 from archplace.workloads.graphs import build_layers
 from archplace.workloads.layer_sharding import LayerSharding
 from archplace.workloads.model import Model, ModelKind, Positions
@@ -30,6 +31,9 @@ class Workload:
     fused_attention: bool = False
     """The scores of attention never leave the chip (Dao et al. 2022, arXiv:2205.14135), and half of those behind a
     causal mask are not computed. Model FLOPs count all positions whether they are computed or not."""
+    early_stop: bool = False
+    """Full recomputation of a layer stops once the backward pass has what it needs, instead of running all of the
+    layer again (:func:`archplace.workloads.early_stop.needed_again`)."""
     target_length: int | None = None
     """Tokens per target sequence of an encoder–decoder; ``None`` for other models, and there for as many as the
     encoder's."""
@@ -107,11 +111,12 @@ class Workload:
         refusal = self.refusal(sharding)
         if refusal is not None:
             raise ValueError(refusal)
+        layers = build_layers(self._shard(sharding))
         return TrainingStep(
             model=self.model.name,
             sharding=sharding,
             sequence_length=self.sequence_length,
-            layers=build_layers(self._shard(sharding)),
+            layers=stop_early(layers) if self.early_stop else layers,
             parameter_bytes=self.parameter_bytes,
             optimizer=self.optimizer,
             flops_per_token=self._flops_per_token,

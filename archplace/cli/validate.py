@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from archplace.arch_configs import (
-    area_mm2,
     load_accelerator,
     load_cluster,
     load_space,
@@ -14,7 +13,6 @@ from archplace.arch_configs import (
     price_accelerator_area,
     unknown_name,
 )
-from archplace.arch_configs.architectures import Architectures
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_USAGE, ArchplaceError, ConfigError, Problem
 from archplace.arch_configs.files import YamlValue, read_lenient
 from archplace.arch_configs.units import AREA, BYTES_PER_SECOND, format_bytes, format_quantity
@@ -60,7 +58,7 @@ def _space(path: Path) -> str:
 
 def _technology(path: Path) -> str:
     technology = load_technology(path)
-    area = area_mm2(Architectures.of(load_accelerator("tpu-v4")), technology)[0]
+    area = price_accelerator_area(load_accelerator("tpu-v4"), technology)
     return f"technology table, prices a TPU v4 at {format_quantity(area, AREA)}"
 
 

@@ -1,8 +1,9 @@
 """What one step of a collective costs in one dimension: the α–β model with hops, shared links and message sizes.
 
 A message of m bytes takes hops · α + load · m / (B · f(m)): α the latency of a hop, B what a device can send in the
-dimension over all its links, f the achievable fraction for messages of that size, and load by how much the message has
-less than all of B: because it uses one of several links, or because it shares links with the messages of others.
+dimension over all its links, as far as programs sustain it, f the achievable fraction for messages of that size, and
+load by how much the message has less than all of B: because it uses one of several links, or because it shares links
+with the messages of others.
 
 - Switch: one hop, the whole port (load 1).
 - Fully connected, N devices: a message to one partner has one of N−1 links (load N−1); messages to all at once, all.
@@ -27,7 +28,7 @@ def transfer_curve(dimension: NetworkDimension) -> Curve:
     f is constant up to the first size of the dimension's table and from the last on; between two sizes it is the
     seconds that are interpolated linearly.
     """
-    bandwidth = dimension.bandwidth_bytes_per_s
+    bandwidth = dimension.bandwidth_bytes_per_s * dimension.sustained
     if not dimension.achievable:
         return Curve.line(0.0, 1.0 / bandwidth)
     sizes = np.array([float(size) for size, _ in dimension.achievable])

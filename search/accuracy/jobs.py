@@ -5,10 +5,10 @@ positions, no biases, a head of its own), others like GPT-3 (GELU, layer norm, l
 embedding as head). Vocabularies are padded to whole multiples of 128 on every tensor-parallel device (Megatron-LM).
 Where scores of attention are not fused, runs predate FlashAttention and train with GPT-3's dropout of 0.1.
 
-Replicas without shared states reduce gradients after the backward pass; those that share them do so behind it.
-Neighbouring stages wait for each other's messages, unless stages are interleaved (Megatron-Core, overlapped
-point-to-point communication). Fully sharded jobs on several pods share states inside each pod and copy them across
-(MaxText's data parallelism between slices). Stages hold equal numbers of blocks.
+Neighbouring stages wait for each other's messages. The cluster's software says whether exchanges between replicas run
+behind computing, into how many pieces sequence-parallel jobs cut products to hide theirs, and whether recomputation
+stops early. Fully sharded jobs on several pods share states inside each pod and copy them across (MaxText's data
+parallelism between slices). Stages hold equal numbers of blocks.
 """
 
 import re
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from archplace.arch_configs import Accelerator, Cluster, load_accelerator, load_cluster
+from archplace.arch_configs.cluster import Software
 from archplace.arch_configs.errors import ConfigError
 from archplace.arch_configs.slices import slice_of
 from archplace.costmodel import SharedStates, StateSharding
@@ -81,10 +82,10 @@ def job_of(step: MeasuredStep, accelerator: Accelerator, cluster: Cluster) -> Me
         )
     pods = _pods(step)
     part = slice_of(cluster, step.n_devices, pods=pods, innermost=step.tp * step.cp)
-    strategy = _strategy(step, pods)
+    strategy = _strategy(step, pods, cluster.software)
     return MeasuredJob(
         step=step,
-        problem=PlanProblem(workload=_workload(step), accelerator=accelerator, cluster=part),
+        problem=PlanProblem(workload=_workload(step, cluster.software), accelerator=accelerator, cluster=part),
         strategy=strategy,
         held=None if strategy.schedule is PipelineSchedule.INTERLEAVED else _even(step.n_layers, step.pp),
     )
@@ -101,7 +102,7 @@ def _even(n_layers: int, stages: int) -> tuple[tuple[int, ...], ...]:
     return tuple((int(stage == 0), count, int(stage == stages - 1)) for stage, count in enumerate(blocks))
 
 
-def _workload(step: MeasuredStep) -> Workload:
+def _workload(step: MeasuredStep, software: Software) -> Workload:
     return Workload(
         name=step.id,
         model=_model(step),
@@ -110,6 +111,7 @@ def _workload(step: MeasuredStep) -> Workload:
         precision=step.precision,
         optimizer=OptimizerKind.ADAM,
         fused_attention=step.fused_attention,
+        early_stop=software.early_stop,
     )
 
 
@@ -149,23 +151,24 @@ def _model(step: MeasuredStep) -> Model:
     )
 
 
-def _strategy(step: MeasuredStep, pods: int) -> Strategy:
-    interleaved = step.vpp > 1 and step.pp > 1
+def _strategy(step: MeasuredStep, pods: int, software: Software) -> Strategy:
+    interleaved, sequence = step.vpp > 1 and step.pp > 1, step.sequence_parallel and step.tp > 1
     return Strategy(
         sharding=LayerSharding(
             microbatch=step.micro_batch,
             tensor=step.tp,
-            sequence=step.sequence_parallel and step.tp > 1,
+            sequence=sequence,
             context=step.cp,
             expert=step.ep,
             expert_tensor=_expert_tensor(step),
+            overlap_pieces=software.tensor_pieces if sequence else 1,
         ),
         stages=step.pp,
         data=step.dp,
         schedule=PipelineSchedule.INTERLEAVED if interleaved else PipelineSchedule.ONE_F_ONE_B,
         virtual=step.vpp if interleaved else 1,
         states=_states(step, pods),
-        overlap=Overlap(data=step.zero_stage > 0, pipeline=interleaved),
+        overlap=Overlap(data=software.data_overlap, pipeline=False),
         policies=(step.recompute,),
     )
 

@@ -14,18 +14,18 @@ from archplace.costmodel import Allowance, MemoryItems, Pricer, Replicas, memory
 from archplace.search.attribution import COMPUTE_PARTS, EXCHANGE_PARTS, attribute, bars_of
 from archplace.search.pipeline import SPLIT_BACKWARD, ScheduleShape, StageSeconds, makespan_s
 from archplace.search.schedule import ScheduleCache, ScheduleGraph
-from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.blocks import BlockMaker
 from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray
 from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.families import Families
 from archplace.search.strategy.fixed import Deal, equal_deal, equal_parts, price_deal
-from archplace.search.strategy.layers import Pass, operators_of
+from archplace.search.strategy.layers import Pass, operators_of, replay_of
 from archplace.search.strategy.packing import packed_loads
 from archplace.search.strategy.problem import PlanProblem
+from archplace.search.strategy.single import axes_of
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, refusal
-from archplace.workloads import Layer, Operator, Recompute, Workload
+from archplace.workloads import Layer, Recompute, Workload
 
 EXCHANGES = tuple(dict.fromkeys(EXCHANGE_PARTS.values()))
 STEP_PARTS = (
@@ -106,7 +106,7 @@ def evaluate(
     if reason is not None:
         raise ValueError(reason)
     cache = ScheduleCache() if cache is None else cache
-    axes = _only(strategy, recompute)
+    axes = axes_of(strategy, recompute or ())
     families = Families(problem.workload, problem.cluster, axes, problem.network())
     maker = BlockMaker(problem, axes, cache)
     found = tuple(families)
@@ -121,31 +121,6 @@ def evaluate(
             )
         refused += block.table.combinations.refused
     raise ValueError(refused[0])
-
-
-def _only(strategy: Strategy, recompute: Sequence[Recompute] | None) -> Axes:
-    """Return the axes of one strategy."""
-    sharding = strategy.sharding
-    policies = dict.fromkeys((*strategy.policies, *(recompute or ())))
-    return Axes(
-        tensor=(sharding.tensor,),
-        sequence=(sharding.sequence,),
-        context=(sharding.context,),
-        context_kind=(sharding.context_kind,),
-        expert=(sharding.expert,),
-        expert_tensor=(sharding.expert_tensor,),
-        overlap_pieces=(sharding.overlap_pieces,),
-        microbatch=(sharding.microbatch,),
-        stages=(strategy.stages,),
-        data=(strategy.data,),
-        schedules=(strategy.schedule,),
-        virtual=(strategy.virtual,),
-        policies=tuple(policies),
-        states=(strategy.states,),
-        offload=(strategy.offload,),
-        overlap=(strategy.overlap,),
-        orders=(strategy.order,),
-    )
 
 
 Split = Callable[[int, Pass], Mapping[str, float]]
@@ -446,11 +421,6 @@ def _even(counts: Sequence[int], stages: int) -> list[list[int]]:
 
 
 def _layer_flops(layer: Layer, policy: Recompute) -> float:
-    does = policy_of(layer, policy)
-    replay: tuple[Operator, ...] = ()
-    if does is Recompute.FULL:
-        replay = layer.forward
-    elif does is Recompute.SELECTIVE:
-        replay = operators_of(layer, Pass.SELECTIVE_REPLAY)
-    executed = (*layer.forward, *layer.backward, *replay)
+    again = replay_of(policy_of(layer, policy), layer)
+    executed = (*layer.forward, *layer.backward, *(() if again is None else operators_of(layer, again)))
     return sum(2.0 * operator.macs for operator in executed)

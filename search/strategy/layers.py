@@ -24,6 +24,8 @@ class Pass(StrEnum):
     WEIGHT_GRADIENT = "weight_gradient"
     SELECTIVE_REPLAY = "selective_replay"
     """What selective recomputation runs again before the backward pass."""
+    FULL_REPLAY = "full_replay"
+    """The same of full recomputation that stops early; nothing of layers whose recomputation does not."""
     PAIR = "pair"
     """The forward pass of one microbatch together with the backward pass of another: what one exchanges runs behind
     what the other computes (DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.1)."""
@@ -34,6 +36,7 @@ def needed_passes(schedules: Iterable[tuple[PipelineSchedule, int]], policies: I
     names = {schedule for schedule, _ in schedules}
     passes = [Pass.FORWARD, Pass.BACKWARD]
     passes += [Pass.SELECTIVE_REPLAY] * (Recompute.SELECTIVE in policies)
+    passes += [Pass.FULL_REPLAY] * (Recompute.FULL in policies)
     passes += [Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT] * bool(names & SPLIT_BACKWARD)
     passes += [Pass.PAIR] * (PipelineSchedule.DUALPIPE in names)
     return tuple(passes)
@@ -45,13 +48,20 @@ def operators_of(layer: Layer, which: Pass) -> tuple[Operator, ...]:
         return layer.forward
     if which is Pass.BACKWARD:
         return layer.backward
-    if which is Pass.SELECTIVE_REPLAY:
-        again = set(layer.selective_replay)
+    if which in (Pass.SELECTIVE_REPLAY, Pass.FULL_REPLAY):
+        again = set(layer.selective_replay if which is Pass.SELECTIVE_REPLAY else layer.full_replay)
         return _part(operator for operator in layer.forward if operator.name in again)
     if which is Pass.PAIR:
         return (*_named(layer.forward, "forward."), *_named(layer.backward, "backward."))
     of_weights = which is Pass.WEIGHT_GRADIENT
     return _part(operator for operator in layer.backward if (operator.phase is Phase.WEIGHT_GRADIENT) == of_weights)
+
+
+def replay_of(policy: Recompute, layer: Layer) -> Pass | None:
+    """Return what the backward pass runs again of a layer that is recomputed so, or None."""
+    if policy is Recompute.FULL:
+        return Pass.FULL_REPLAY if layer.full_replay else Pass.FORWARD
+    return Pass.SELECTIVE_REPLAY if policy is Recompute.SELECTIVE else None
 
 
 def _part(operators: Iterable[Operator]) -> tuple[Operator, ...]:

@@ -40,10 +40,10 @@ from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, Fl
 from archplace.search.strategy.combinations import Choices, Combinations, Entry
 from archplace.search.strategy.exchanges import ExchangeSeconds, boundary_s, exchange_seconds
 from archplace.search.strategy.layer_seconds import LayerSeconds
-from archplace.search.strategy.layers import Pass
+from archplace.search.strategy.layers import Pass, replay_of
 from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
-from archplace.workloads import CollectiveKind, Recompute, TrainingStep, Workload
+from archplace.workloads import CollectiveKind, TrainingStep, Workload
 
 
 class StrategyTable:
@@ -191,11 +191,10 @@ class StrategyTable:
 
     def replayed(self, passes: Mapping[Pass, FloatArray]) -> FloatArray:
         """Return what recomputation repeats of each layer, ``(A, P, S)``, where passes take ``(A, S)`` of anything."""
-        again = {Recompute.NONE: None, Recompute.SELECTIVE: Pass.SELECTIVE_REPLAY, Recompute.FULL: Pass.FORWARD}
         found = np.zeros((len(passes[Pass.FORWARD]), len(self.choices.policies), len(self.counts)))
         for p, policy in enumerate(self.choices.policies):
             for k, (layer, _) in enumerate(self.step.layers):
-                which = again[policy_of(layer, policy)]
+                which = replay_of(policy_of(layer, policy), layer)
                 if which is not None:
                     found[:, p, k] = passes[which][:, k]
         return found

@@ -1,8 +1,10 @@
 """The built-in accelerators against published figures, and what accelerator files must contain."""
 
+from dataclasses import asdict
+
 import pytest
 
-from archplace.arch_configs import accelerator_names, load_accelerator
+from archplace.arch_configs import accelerator_names, load_accelerator, load_technology
 from archplace.arch_configs.errors import ConfigError
 
 # Published peaks without sparsity, in TFLOP/s: Google Cloud's documentation of TPU v4, v5e, v5p and v6e (fp8 of v6e:
@@ -40,6 +42,9 @@ PEAK_TFLOP_PER_S = {
         "tf32": 1250.0,
         "fp32": 80.0,
     },
+    "v100-sxm": {"fp16": 125.0, "fp32": 15.7},
+    "tpu-v3": {"bf16": 123.0},
+    "mi210": {"bf16": 181.0, "fp16": 181.0, "fp32": 45.3},
     "mi300x": {"bf16": 1307.4, "fp16": 1307.4, "fp8": 2614.9, "tf32": 653.7, "fp32": 163.4},
     "trainium2": {"bf16": 667.0, "fp16": 667.0, "tf32": 667.0, "fp8": 1299.0, "fp32": 181.0},
     "gaudi3": {"bf16": 1835.0, "fp8": 1835.0},
@@ -147,7 +152,13 @@ def test_every_number_of_a_preset_has_a_source(name):
     }
     optional = {"die_area": accelerator.die_area_mm2, "thermal_design_power": accelerator.thermal_design_power_w}
     numbers |= {key for key, value in optional.items() if value is not None}
-    assert set(accelerator.sources) == numbers
+    if accelerator.die is not None:
+        names = {"global_buffer_bytes": "global_buffer", "fixed_function_mm2": "fixed_function"}
+        given = {key for key, value in asdict(accelerator.die).items() if value}
+        numbers |= {f"die.{names.get(key, key)}" for key in given - {"cached"}}
+    # What was fitted has its own tests.
+    fitted = {key for key in accelerator.sources if key.startswith(("calibration.", "tensor_units.blocks"))}
+    assert set(accelerator.sources) - fitted == numbers
     assert all(len(source.strip()) > 5 for source in accelerator.sources.values())
 
 
@@ -205,3 +216,11 @@ def test_wrong_values(old, new, message, tmp_path):
 def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(ConfigError, match=r"unknown accelerator .*'tpu_v4'; did you mean 'tpu-v4'\?"):
         load_accelerator("tpu_v4")
+
+
+def test_the_table_of_a_preset_prices_its_formats():
+    priced = [chip for chip in map(load_accelerator, accelerator_names()) if chip.technology is not None]
+    assert len(priced) > 10
+    for chip in priced:
+        energies = load_technology(chip.technology).need_energy().mac_j
+        assert set(chip.tensor_units.macs_per_element_per_cycle) <= set(energies), chip.name

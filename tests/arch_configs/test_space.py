@@ -111,9 +111,14 @@ def brute_force(space):
             point["tensor_units.count"]
             * (value(ELEMENTS) * technology.array_element_mm2 + sram(point["tensor_units.local_buffer"]))
             + point["vector_units.count"]
-            * (point["vector_units.lanes"] * technology.vector_lane_mm2 + sram(point["vector_units.local_buffer"]))
+            * (
+                point["vector_units.lanes"] * technology.vector_lane_mm2
+                + sram(point["vector_units.local_buffer"])
+                + technology.control_mm2_per_vector_unit
+            )
             + sram(point["global_buffer.capacity"])
             + point["hbm.stacks"] * technology.hbm_phy_mm2_per_stack
+            + technology.interfaces_mm2
         )
         single = point["tensor_units.count"] == 1 or point["vector_units.count"] == 1
         budget = space.area_max_mm2

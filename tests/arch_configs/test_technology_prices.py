@@ -104,6 +104,23 @@ def test_each_section_stands_alone(tmp_path):
     assert load(tmp_path, COST).energy is None
 
 
+def test_control_and_clock_may_be_left_out(tmp_path):
+    power = load(tmp_path, POWER).need_power()
+    assert (power.control_j_per_vector_unit_cycle, power.voltage_at_standstill) == (0.0, 1.0)
+    more = (
+        POWER
+        + """\
+    control: {per_vector_unit_and_cycle: 1.5 nJ, source: c}
+    clock: {voltage_at_standstill: 0.6, source: v}
+"""
+    )
+    table = load(tmp_path, more)
+    assert (table.power.control_j_per_vector_unit_cycle, table.power.voltage_at_standstill) == (1.5e-9, 0.6)
+    assert table.sources["power.control.per_vector_unit_and_cycle"] == "c"
+    with pytest.raises(ConfigError, match=r"voltage_at_standstill: found 1\.2; allowed: at most 1"):
+        load(tmp_path, more.replace("0.6", "1.2"))
+
+
 def test_a_precision_that_is_missing_is_named(tmp_path):
     energy = load(tmp_path, ENERGY).need_energy()
     assert energy.of_mac_j("int8") == 70e-15

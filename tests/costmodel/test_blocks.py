@@ -286,3 +286,16 @@ def test_attention_and_products_are_never_faster_than_the_rates(work, machine):
     peak = machine["tensor_count"] * 8 * 4 * machine["clock_hz"] * machine["calibration"].tensor_rate
     assert found.all_s[0, 0] >= work.macs / peak * (1 - 1e-12)
     assert found.one_s[0, 0] >= work.macs / (8 * 4 * machine["clock_hz"]) * (1 - 1e-12)
+
+
+@settings(deadline=None)
+@given(fused_attentions(), machines)
+def test_attention_moves_what_its_price_counts(work, machine):
+    machine = {"rows": 8, "cols": 4, "global_bytes_per_s": 1e12} | machine
+    pricer = Pricer(table(**machine), cluster())
+    done, parts = pricer.activity(work), pricer.parts(work, one_unit=False)
+    rate = 1e12 * machine["calibration"].global_buffer_bandwidth
+    assert done.global_bytes[0] == pytest.approx(parts.global_port_s[0] * rate + work.vector.write_bytes)
+    assert done.hbm_bytes[0] == pytest.approx(
+        parts.hbm_s[0] * machine["hbm_bytes_per_s"] * machine["calibration"].hbm_bandwidth, abs=1e-6
+    )

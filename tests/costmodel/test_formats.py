@@ -51,3 +51,13 @@ def test_lanes_scale_partial_sums(precision: Precision, scalings: int) -> None:
     # arrays run at the rate of fp8: twice that of bf16
     narrow, wide = (pricer.parts(gate(p), one_unit=False).array_s.item() for p in (precision, Precision.BF16))
     assert narrow == pytest.approx(wide / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("precision", "rate"), [(Precision.FP8, 2), (Precision.MXFP8, 2), (Precision.NVFP4, 4), (Precision.TF32, 0.5)]
+)
+def test_products_run_at_the_rate_of_their_format(precision: Precision, rate: float) -> None:
+    # B200: 2,250 TFLOP/s in bf16, 4,500 in 8 bits, 9,000 in 4 bits, 1,125 in tf32 (data sheet, dense).
+    pricer = Pricer(Architectures.of(load_accelerator("b200-sxm")), cluster())
+    own, bf16 = (pricer.array_s(gate(p))[0].item() for p in (precision, Precision.BF16))
+    assert own == pytest.approx(bf16 / rate, rel=0.01)

@@ -22,7 +22,7 @@ from archplace.workloads import (
     parameter_bytes,
 )
 
-CASTING = (Precision.FP8, Precision.FP8_BLOCKS)
+CASTING = (Precision.FP8, Precision.FP8_BLOCKS, Precision.MXFP8, Precision.NVFP4)
 
 
 def step_of(model: Model, precision: Precision, *, sequence_length: int = 128, **degrees: int | bool) -> TrainingStep:
@@ -39,22 +39,28 @@ def step_of(model: Model, precision: Precision, *, sequence_length: int = 128, *
         (Precision.FP8, 2, 2, 4, 12),
         # DeepSeek-AI 2024, section 3.3.3: fp32 gradient and master weight, two bf16 moments
         (Precision.FP8_BLOCKS, 1, 0, 4, 8),
+        # as fp8, with 33 bytes for 32 elements, and with 9 for 16
+        (Precision.MXFP8, 2, 2 * 33 / 32, 4, 12),
+        (Precision.NVFP4, 2, 2 * 9 / 16, 4, 12),
+        # the fp32 weight is its own master
+        (Precision.TF32, 4, 0, 4, 8),
     ],
 )
-def test_bytes_per_parameter(precision: Precision, weight: int, copies: int, gradient: int, optimizer: int) -> None:
+def test_bytes_per_parameter(precision: Precision, weight: int, copies: float, gradient: int, optimizer: int) -> None:
     kept = parameter_bytes(OptimizerKind.ADAM, precision)
     assert (kept.weight, kept.weight_copies, kept.gradient, kept.optimizer) == (weight, copies, gradient, optimizer)
     assert kept.total == weight + copies + gradient + optimizer
     work = replace(workload_of(load_model("llama2-7b"), sequence_length=8), precision=precision).optimizer_work(1000)
-    assert work.read_bytes == 1000 * (gradient + optimizer)
-    assert work.write_bytes == 1000 * (optimizer + weight + copies)
+    own_master = weight if precision is Precision.TF32 else 0
+    assert work.read_bytes == 1000 * (gradient + optimizer + own_master)
+    assert work.write_bytes == round(1000 * (optimizer + weight + copies))
 
 
 @pytest.mark.parametrize("precision", CASTING)
-def test_linear_layers_of_blocks_run_in_fp8_and_all_else_does_not(precision: Precision) -> None:
+def test_linear_layers_of_blocks_run_in_the_narrow_format_and_all_else_does_not(precision: Precision) -> None:
     step = step_of(load_model("llama2-7b"), precision)
     block = layer(step, "block")
-    narrow = {o.name for o in (*block.forward, *block.backward) if o.precision == Format.FP8}
+    narrow = {o.name for o in (*block.forward, *block.backward) if o.precision == precision.formats.products}
     linear = {"query", "key", "value", "projection", "gate", "up", "ffn_out"}
     gradients = {f"{name}.{which}_gradient" for name in linear for which in ("data", "weight")}
     assert narrow == linear | gradients
@@ -122,7 +128,8 @@ def test_gathers_move_what_was_cast_and_sums_move_activations(precision: Precisi
         for found in operators:
             if found.collective is None:
                 continue
-            size = 2 if found.collective.kind is CollectiveKind.REDUCE_SCATTER else 1
+            summed = found.collective.kind is CollectiveKind.REDUCE_SCATTER
+            size = 2 if summed else precision.formats.products.bytes
             share = 1 if "saved" in found.name else 2
             assert found.collective.payload_bytes == size * elements // share
     assert operator(block.forward, "attention_input.0.all_gather").inputs == ("attention_input.cast",)
@@ -177,7 +184,28 @@ def test_formats_change_neither_products_nor_parameters(
 def test_recipes_are_consistent() -> None:
     for precision in Precision:
         formats = precision.formats
-        assert formats.casts == (formats.products is Format.FP8)
+        assert formats.casts == (formats.products in (Format.FP8, Format.MXFP8, Format.NVFP4))
         assert formats.activations in (formats.dispatch, Format.BF16)
         assert precision.element_bytes == formats.activations.bytes
-        assert (formats.master is None) == (precision is Precision.FP32)
+        assert (formats.master is None) == (precision in (Precision.FP32, Precision.TF32))
+
+
+def test_scales_of_blocks_are_stored_with_the_elements() -> None:
+    assert [form.bytes_of(64) for form in (Format.TF32, Format.FP8, Format.MXFP8, Format.NVFP4)] == [256, 64, 66, 36]
+    assert Format.NVFP4.bytes_of(1) == 1
+    cast = operator(layer(step_of(load_model("llama2-7b"), Precision.MXFP8), "block").forward, "ffn_out_input.cast")
+    assert cast.vector is not None
+    elements = 2 * 128 * 11008
+    # a scale for every 32 elements of a row, and of a column; the largest magnitude of each block is found before
+    assert cast.vector.write_bytes == 2 * elements * 33 // 32
+    assert cast.vector.reductions == 1
+    assert cast.stash_bytes == elements * 33 // 32
+
+
+def test_fp32_with_products_in_tf32_differs_in_nothing_else() -> None:
+    plain, fast = (step_of(load_model("llama2-7b"), p) for p in (Precision.FP32, Precision.TF32))
+    for (one, _), (two, _) in zip(plain.layers, fast.layers, strict=True):
+        assert one.stash_bytes == two.stash_bytes
+        for before, after in zip((*one.forward, *one.backward), (*two.forward, *two.backward), strict=True):
+            assert replace(after, precision=before.precision) == before
+            assert after.precision == (Format.TF32 if before.unit in (Unit.TENSOR, Unit.FUSED) else after.precision)

@@ -36,7 +36,10 @@ class JsonStream:
         self._ended = False
 
     def members(self, streamed: frozenset[str]) -> Iterator[Member]:
-        """Give the members in the file's order; of lists whose names are ``streamed``, element after element."""
+        """Give the members in the file's order; of lists whose names are ``streamed``, element after element.
+
+        A list without elements is given whole.
+        """
         self._expect("{", "a JSON object")
         seen: set[str] = set()
         if self._peek() == "}":
@@ -65,7 +68,9 @@ class JsonStream:
     def _elements(self, name: str) -> Iterator[Member]:
         self._at += 1
         if self._peek() == "]":
+            offset = self._offset()
             self._at += 1
+            yield name, None, offset, []
             return
         index = 0
         while True:

@@ -1,7 +1,7 @@
 """The graph of a trace as arrays: what takes part in it, without names, operands and attributes."""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,9 +34,12 @@ class TraceArrays:
     """(n_edges,): places of the nodes that edges enter, ascending."""
 
     @classmethod
-    def collect(cls, nodes: Iterable[Node]) -> "TraceArrays":
-        """Take the graph out of ``nodes``. Raises ValueError for doubled ids and parents that do not exist."""
-        collector = _Collector()
+    def collect(cls, nodes: Iterable[Node], *, control: bool = True) -> "TraceArrays":
+        """Take the graph out of ``nodes``; ``control`` says whether control parents are dependencies.
+
+        Raises ValueError for doubled ids and parents that do not exist.
+        """
+        collector = _Collector(control)
         for _ in collector.through(nodes):
             pass
         return collector.arrays()
@@ -61,22 +64,26 @@ class TraceArrays:
             raise ValueError(self._cycle(np.asarray(missing) > 0))
         return order
 
+    def longest(self, weights: Sequence[int], order: Sequence[int] | None = None) -> int:
+        """Return the weight of the heaviest chain, with a weight for each node; 0 for no nodes.
+
+        ``order`` is :meth:`order`'s, where it is at hand. Raises ValueError that names the nodes of a cycle.
+        """
+        begins = np.searchsorted(self.children, np.arange(len(self.ids) + 1)).tolist()
+        parents = self.parents.tolist()
+        ends = [0] * len(weights)
+        for place in self.order() if order is None else order:
+            before = [ends[parent] for parent in parents[begins[place] : begins[place + 1]]]
+            ends[place] = max(before, default=0) + weights[place]
+        return max(ends, default=0)
+
     def critical_path_micros(self) -> int:
         """Return the length of the longest chain of durations; 0 for no nodes."""
-        begins = np.searchsorted(self.children, np.arange(len(self.ids) + 1)).tolist()
-        parents, durations = self.parents.tolist(), self.durations_micros.tolist()
-        ends = [0] * len(durations)
-        for place in self.order():
-            before = [ends[parent] for parent in parents[begins[place] : begins[place + 1]]]
-            ends[place] = max(before, default=0) + durations[place]
-        return max(ends, default=0)
+        return self.longest(self.durations_micros.tolist())
 
     def chain_length(self) -> int:
         """Return how many nodes the longest chain has."""
-        ones = np.ones_like(self.durations_micros)
-        return TraceArrays(
-            ids=self.ids, kinds=self.kinds, durations_micros=ones, parents=self.parents, children=self.children
-        ).critical_path_micros()
+        return self.longest([1] * len(self.ids))
 
     def _cycle(self, stuck: NDArray[np.bool_]) -> str:
         # Whoever is left has a parent that is left: going from parent to parent ends in a circle.
@@ -95,7 +102,8 @@ class TraceArrays:
 
 
 class _Collector:
-    def __init__(self) -> None:
+    def __init__(self, control: bool) -> None:
+        self._control = control
         self._ids, self._durations, self._kinds = array("Q"), array("Q"), array("B")
         self._parents, self._counts = array("Q"), array("Q")
 
@@ -106,7 +114,7 @@ class _Collector:
             self._ids.append(message.id)
             self._durations.append(message.duration_micros)
             self._kinds.append(message.type)
-            control, data = message.ctrl_deps, message.data_deps
+            control, data = message.ctrl_deps if self._control else (), message.data_deps
             self._counts.append(len(control) + len(data))
             self._parents.extend(control)
             self._parents.extend(data)
@@ -137,7 +145,7 @@ class _Collector:
         )
 
 
-def collecting(nodes: Iterable[Node]) -> tuple[Iterator[Node], "_Collector"]:
+def collecting(nodes: Iterable[Node], *, control: bool = True) -> tuple[Iterator[Node], "_Collector"]:
     """Return ``nodes`` to pass on, and what knows their arrays when they have passed."""
-    collector = _Collector()
+    collector = _Collector(control)
     return collector.through(nodes), collector

@@ -36,7 +36,7 @@ class Audit:
 
     n_nodes: int
     n_edges: int
-    """Dependencies as the file has them."""
+    """Dependencies as the file has them, without control parents that are callers."""
     n_forward: int
     """Dependencies on nodes that come later in the file."""
 
@@ -56,13 +56,14 @@ class Auditor:
 
     def __iter__(self) -> Iterator[Node]:
         """Give the nodes. Raises :class:`ConfigError` at the end of a chunk that breaks a rule, or of the file."""
+        callers = self._reader.metadata.control_is_caller
         ids: list[int] = []
         offsets: list[int] = []
         parents: list[int] = []
         counts: list[int] = []
         for node in self._reader:
             message = node.message
-            control, data = message.ctrl_deps, message.data_deps
+            control, data = () if callers else message.ctrl_deps, message.data_deps
             ids.append(message.id)
             offsets.append(self._reader.offset)
             counts.append(len(control) + len(data))
@@ -138,7 +139,7 @@ def audit(open_reader: Callable[[], AbstractContextManager[Reader]]) -> Audit:
     if auditor.found.n_forward:
         with open_reader() as reader:
             try:
-                TraceArrays.collect(reader).order()
+                TraceArrays.collect(reader, control=not reader.metadata.control_is_caller).order()
             except ValueError as error:
                 raise reader.error(str(error)) from None
     return auditor.found

@@ -82,7 +82,7 @@ class ChakraJsonReader:
             elif name == "nodes" and index is not None:
                 self.offset = offset
                 return self._read_node(value, offset)
-            else:
+            elif name != "nodes" or value != []:
                 raise self._source.error(
                     f'member {name!r:.60}: a Chakra trace in JSON has "metadata" and a list of "nodes"', offset
                 )

@@ -1,7 +1,7 @@
 """Traces by their path: what kind of file it is tells its beginning, not its name."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
@@ -49,6 +49,27 @@ class Writer(Protocol):
         """Write ``nodes`` and return how many they were."""
 
 
+class MemoryReader:
+    """Gives the nodes of a trace that is in memory, as the readers of files do."""
+
+    def __init__(self, trace: Trace, path: str | Path) -> None:
+        """Take ``trace``; ``path`` is what errors name."""
+        self.metadata = trace.metadata
+        self.offset = 0
+        self._nodes = trace.nodes
+        self._path = path
+
+    def __iter__(self) -> Iterator[Node]:
+        for place, node in enumerate(self._nodes):
+            self.offset = place
+            yield node
+
+    def error(self, message: str, offset: int | None = None) -> ConfigError:
+        """Return the error for what is wrong with the node at the place ``offset``, or the last that was given."""
+        place = self.offset if offset is None else offset
+        return ConfigError([Problem(place=str(self._path), key=f"node {place:,} of the trace", message=message)])
+
+
 def trace_format(path: str | Path) -> TraceFormat:
     """Return what kind of trace a file is, by its first bytes. Raises :class:`ConfigError` for JSON of another kind."""
     with Source(path) as source:
@@ -76,7 +97,12 @@ def open_reader(path: str | Path) -> AbstractContextManager[Reader]:
         return ChakraReader(path)
     if kind is TraceFormat.CHAKRA_JSON:
         return ChakraJsonReader(path)
-    raise ConfigError([Problem(place=str(path), key="", message=f"a {kind} trace: import it to a Chakra trace first")])
+    advice = {
+        TraceFormat.PYTORCH: "an execution trace of PyTorch: make a Chakra trace of it with archplace workload import",
+        TraceFormat.KINETO: "a trace of PyTorch's profiler, which says when calls ran, not what they did: give it with "
+        "an execution trace of PyTorch's observer, as --profile",
+    }
+    raise ConfigError([Problem(place=str(path), key="", message=advice[kind])])
 
 
 def open_writer(path: str | Path, metadata: Metadata) -> AbstractContextManager[Writer]:

@@ -27,6 +27,7 @@ _FLAT = {
 _PARTS = ("values", "shapes", "types")
 _TENSOR_TYPE = re.compile(r"Tensor\(([^)]*)\)")
 
+_LARGEST = 2**63 - 1
 BACKWARD_SCOPE = 1
 ANNOTATION_SCOPE = 7
 
@@ -184,6 +185,8 @@ def _read_node(value: object) -> HostNode:
 def _whole(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{what} is a whole number, found {value!r:.60}")
+    if abs(value) > _LARGEST:
+        raise ValueError(f"{what} is {value!r:.60}, which is no 64-bit number")
     return value
 
 
@@ -218,6 +221,8 @@ def _take_tensors(
             return
         if not isinstance(shape, list) or not all(type(size) is int for size in shape):
             raise ValueError(f"{where} is a tensor without a shape (found {shape!r:.60}); collect with record_shapes")
+        if min(storage, offset, elements, item_bytes) < 0 or max(offset, elements) * item_bytes > _LARGEST:
+            raise ValueError(f"{where} is a tensor of {elements!r:.30} elements of {item_bytes!r:.30} bytes")
         begin = offset * item_bytes
         end = begin + _span(elements, shape, strides) * item_bytes
         found.append(Tensor(number, storage, begin, end, elements, item_bytes, device, tuple(shape), dtype))

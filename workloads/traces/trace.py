@@ -20,6 +20,15 @@ class Metadata:
     version: str = SCHEMA_VERSION
     attributes: tuple[Attribute, ...] = ()
 
+    @property
+    def control_is_caller(self) -> bool:
+        """Whether control parents are no dependencies but who called: so write converters of PyTorch traces.
+
+        Callers may be missing, call themselves, and end after what they called. Such traces tell by their metadata,
+        which is that of the execution trace.
+        """
+        return {"schema", "start_ts", "finish_ts"} <= {attribute.name for attribute in self.attributes}
+
     def value(self, name: str) -> object:
         """Return an attribute's value, the last of that name, or None."""
         return next((found.value for found in reversed(self.attributes) if found.name == name), None)

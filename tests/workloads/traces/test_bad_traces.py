@@ -105,7 +105,7 @@ def test_gzip_bombs(tmp_path, head, block):
     path = tmp_path / "bomb.gz"
     with gzip.open(path, "wb", compresslevel=6) as file:
         file.write(head)
-        for _ in range(200):
+        for _ in range(80):
             file.write(block)
     assert path.stat().st_size < 3 << 20
     tracemalloc.start()
@@ -228,7 +228,7 @@ def test_formats_are_told_by_content(tmp_path):
     with pytest.raises(ConfigError, match="JSON that begins with 'name': known are Chakra traces"):
         trace_format(path)
     path.write_bytes(b'{"schema": "1.0.1", "nodes": []}')
-    with pytest.raises(ConfigError, match="a pytorch trace: import it"):
+    with pytest.raises(ConfigError, match="an execution trace of PyTorch: make a Chakra trace"):
         load_trace(path)
 
 
