@@ -173,7 +173,7 @@ class _Search:
         rows = self.rows
         found = Cuts.none(rows)
         most_s = of_layers(rows.load_s.max(axis=1), rows.counts) + 2 * rows.boundary_s + self.packed.reached_s
-        limits_s = np.where(rows.pace > 0, self.packed.reached_s * (1 + 1e-9), np.inf)
+        limits_s = np.where(rows.pace > 0, np.nextafter(self.packed.reached_s * (1 + 1e-9), np.inf), np.inf)
         going = np.arange(rows.n_rows)
         while len(going):
             cuts = self._least_sums(going, limits_s[going])

@@ -52,7 +52,7 @@ def packed_loads(rows: ChainRows, better_than_s: FloatArray | float = np.inf) ->
     high = np.where(rows.pace > 0, np.minimum(most_s, whole_s), whole_s) * (1 + _SLACK)
     packer = _packer(rows)
     every = np.arange(rows.n_rows)
-    able = every[high > 0]
+    able = every[high >= 0]
     able = able[packer.fits(able, high[able])]
     low = balanced_loads_s(rows) * ROUNDING
     # The answer is mostly close above the balance: steps up from there that double, then halves.
