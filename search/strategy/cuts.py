@@ -113,8 +113,8 @@ def _blocks(rows: ChainRows, able: IntArray, load_s: FloatArray) -> Iterator[Int
     """Yield rows that are taken together, so that their arrays stay in a core's cache."""
     n_layers = sum(rows.counts)
     fastest = of_layers(rows.load_s[able].min(axis=1), rows.counts)
-    with np.errstate(divide="ignore"):
-        longest = np.minimum(1.5 * load_s[able] / fastest, 1.0) * n_layers
+    with np.errstate(divide="ignore", invalid="ignore"):
+        longest = np.nan_to_num(np.minimum(1.5 * load_s[able] / fastest, 1.0), nan=1.0) * n_layers
     arrays = (n_layers + rows.n_stages) if rows.is_plain else rows.n_stages * (n_layers + 1)
     size = max(1, int(_ENTRIES / (arrays * max(1.0, float(longest.mean())))))
     for start in range(0, len(able), size):
