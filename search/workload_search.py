@@ -130,7 +130,10 @@ class WorkloadSearch:
         return [np.flatnonzero(capacity == value) for value in np.unique(capacity)]
 
     def _group_alike(self) -> list[list[int]]:
-        """Return the options that differ in nothing but HBM capacities that allow the same and force to the same."""
+        """Return the options that differ in nothing but HBM capacities that allow the same and force to the same.
+
+        What stages hold may differ all the same.
+        """
         alike: dict[tuple[object, ...], list[int]] = {}
         for i, space in enumerate(self.spaces):
             key = (space.option.graph_key, space.rows.tobytes(), space.recomputed.tobytes())
@@ -153,7 +156,7 @@ class WorkloadSearch:
     def first_bounds(self, indices: Indices | slice, archs: Architectures, pricer: Pricer) -> FloatArray:
         """Return lower bounds of the figures by work alone, ``(n_options, n, n_figures)``; infinite if infeasible."""
         seconds = {key: self._times[key].work_bounds(archs, pricer) for key in self._used}
-        return self._bounds(indices, pricer, seconds, OptionSpace.quick_bound_s)
+        return self._bounds(indices, pricer, seconds, OptionSpace.quick_bound_s, self._alike)
 
     def bounds(self, indices: Indices | slice, archs: Architectures, pricer: Pricer) -> FloatArray:
         """Return lower bounds of the figures, ``(n_options, n, n_figures)``; infinite where infeasible.
@@ -161,7 +164,8 @@ class WorkloadSearch:
         ``archs`` and ``pricer`` are those of ``indices``.
         """
         seconds = {key: self._times[key].bounds(archs, pricer) for key in self._used}
-        return self._bounds(indices, pricer, seconds, OptionSpace.bound_s)
+        # What memory packs differs between options that are alike otherwise.
+        return self._bounds(indices, pricer, seconds, OptionSpace.bound_s, [[i] for i in range(len(self.spaces))])
 
     def least(self, kind: Bound, indices: Indices, best: Architectures | None, pricer: Callable[[], Pricer]) -> Least:
         """Return the least figures of all options at ``indices`` by one of the cheaper bounds.
@@ -190,12 +194,14 @@ class WorkloadSearch:
         pricer: Pricer,
         seconds: dict[Key, LayerSeconds],
         bound: Callable[[OptionSpace, LayerSeconds], FloatArray],
+        together: list[list[int]],
     ) -> FloatArray:
+        """Return lower bounds by ``bound``, which is the same for options that stand ``together``."""
         available = self.available(indices)
         found = np.full((*available.shape, self.figures.count), np.inf)
         at = np.arange(len(self._archs))[indices]
         joules: dict[Key, LayerJoules] = {}
-        for alike in self._alike:
+        for alike in together:
             space = self.spaces[alike[0]]
             graph = space.option.graph_key
             rows = np.flatnonzero(available[alike].any(axis=0))
