@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "evaluate": "price one placement of a training job: step time and its stack, MFU, memory by stage",
     "place": "place layer chains on pipeline stages, to proven optimality",
     "workload": "look at execution traces and make workloads of them: info, import, convert, diff, graph, timeline",
+    "accuracy": "price published training steps, and say how far off the prices are",
     "doctor": "say what this installation can do",
 }
 """Command name to one line of help; the module ``archplace.cli.<name>`` implements it."""
