@@ -133,7 +133,8 @@ def peak_power_w(
         hbm + min(port, 2 · element · MAC/s / ⌊√(S/2)⌋)   bytes per second,
 
     S the elements of a local buffer, because arrays at full rate take an operand from the global buffer again only
-    after a block of ⌊√(S/2)⌋² results (the schedule of Hong and Kung, STOC 1981, with double buffering).
+    after a block of ⌊√(S/2)⌋² results (the schedule of Hong and Kung, STOC 1981, with double buffering). Kernels that
+    cut products into tiles of their own choice may keep the port busy all the same.
 
     For every operator, dynamic joules divided by the seconds on all units, plus static power, is at most this; an
     accelerator that sends ``network_bytes_per_s`` (the bandwidth of the fastest network dimension) at the same time
@@ -152,7 +153,9 @@ def peak_power_w(
     block = np.maximum(np.floor(np.sqrt(archs.tensor_local_bytes / (2 * size))), 1.0)
     # Reads and writes that have ports of their own may both run at full rate.
     hbm_bytes_per_s = archs.hbm_bytes_per_s * np.where(archs.hbm_separate_ports, 2.0, 1.0)
-    reused_bytes_per_s = np.minimum(archs.global_buffer_bytes_per_s, 2 * size * macs_per_s / block)
+    reused_bytes_per_s = archs.global_buffer_bytes_per_s
+    if archs.blocks is None:
+        reused_bytes_per_s = np.minimum(reused_bytes_per_s, 2 * size * macs_per_s / block)
     local = table.buffer_j_per_byte(archs.tensor_local_bytes)
     shared = table.buffer_j_per_byte(archs.global_buffer_bytes)
     both_w = (

@@ -29,6 +29,8 @@ COMMANDS: dict[str, str] = {
     "evaluate": "price one placement of a training job: step time and its stack, MFU, memory by stage",
     "place": "place layer chains on pipeline stages, to proven optimality",
     "workload": "look at execution traces and make workloads of them: info, import, convert, diff, graph, timeline",
+    "accuracy": "price published training steps, and say how far off the prices are",
+    "calibrate": "fit what the programs of clusters sustain to measured training steps",
     "doctor": "say what this installation can do",
 }
 """Command name to one line of help; the module ``archplace.cli.<name>`` implements it."""

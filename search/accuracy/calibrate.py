@@ -13,6 +13,7 @@ estimate; Bishop 2006, Pattern Recognition and Machine Learning, section 3.3).
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,15 +69,18 @@ class Fit:
 
 
 def split(steps: Sequence[MeasuredStep], held_out: float) -> tuple[list[MeasuredStep], list[MeasuredStep]]:
-    """Return the rows to fit and those to hold out: a share of each source, evenly spread over its rows."""
+    """Return the rows to fit and those to hold out: a share of each source, drawn by checksums of the rows' ids.
+
+    Tables often list configurations in turn, so that every n-th row would be of one kind.
+    """
     by_source: dict[str, list[MeasuredStep]] = {}
     for step in steps:
         by_source.setdefault(step.source, []).append(step)
-    fitted, kept = [], []
+    kept: set[str] = set()
     for rows in by_source.values():
-        for i, step in enumerate(rows):
-            (kept if int((i + 1) * held_out) > int(i * held_out) else fitted).append(step)
-    return fitted, kept
+        drawn = sorted(rows, key=lambda step: (crc32(step.id.encode()), step.id))
+        kept |= {step.id for step in drawn[: int(len(rows) * held_out)]}
+    return [step for step in steps if step.id not in kept], [step for step in steps if step.id in kept]
 
 
 class Predictor:
@@ -119,7 +123,7 @@ def calibrate(
     steps: Sequence[MeasuredStep],
     *,
     fixed: Mapping[str, float] | None = None,
-    held_out: float = 0.5,
+    held_out: float = 0.25,
     most_rounds: int = 8,
 ) -> Fit:
     """Return the best values for the clusters of ``steps``, all together, and how well they fit.

@@ -79,14 +79,14 @@ def _figures(name: str, sources: Sequence[Sequence[Prediction]]) -> Figures:
 
 
 def groups_of(predictions: Iterable[Prediction]) -> Iterable[list[Prediction]]:
-    """Yield the groups of rows that compete: one model and sequence length on one number of devices of one cluster.
+    """Yield the groups of rows that compete: one model on one number of devices of one cluster, by one source.
 
-    Times of different batches are compared per sequence.
+    Times of different batches and sequences are compared per token.
     """
 
     def key(prediction: Prediction) -> str:
         step = prediction.step
-        return repr((step.source, step.hardware, step.n_devices, step.model, step.seq_len, step.precision))
+        return repr((step.source, step.hardware, step.n_devices, step.model))
 
     for _, group in groupby(sorted(predictions, key=key), key=key):
         rows = list(group)
@@ -112,15 +112,16 @@ def _skill(errors: FloatArray, constant: FloatArray) -> float:
     return float(1.0 - errors.mean() / constant.mean())
 
 
-def _per_sequence(group: Sequence[Prediction]) -> tuple[FloatArray, FloatArray]:
-    batch = np.array([prediction.step.global_batch for prediction in group], dtype=np.float64)
-    predicted = np.array([prediction.predicted_s for prediction in group]) / batch
-    return predicted, np.array([prediction.step.step_s for prediction in group]) / batch
+def _per_token(group: Sequence[Prediction]) -> tuple[FloatArray, FloatArray]:
+    steps = [prediction.step for prediction in group]
+    tokens = np.array([step.global_batch * step.seq_len for step in steps], dtype=np.float64)
+    predicted = np.array([prediction.predicted_s for prediction in group]) / tokens
+    return predicted, np.array([step.step_s for step in steps]) / tokens
 
 
 def _spearman(group: Sequence[Prediction]) -> float:
     """Return the correlation of ranks, ties sharing their mean rank; NaN where one side is all ties."""
-    predicted, measured = (_ranks(values) for values in _per_sequence(group))
+    predicted, measured = (_ranks(values) for values in _per_token(group))
     spread = predicted.std() * measured.std()
     if not spread:
         return float("nan")
@@ -135,7 +136,7 @@ def _ranks(values: FloatArray) -> FloatArray:
 
 
 def _regret(group: Sequence[Prediction]) -> float:
-    predicted, measured = _per_sequence(group)
+    predicted, measured = _per_token(group)
     return float(measured[predicted.argmin()] / measured.min() - 1.0)
 
 

@@ -200,7 +200,7 @@ def _problem(place: str, row: Mapping[str, str], detail: Mapping[str, object]) -
     key = str(location[0]) if location else ""
     choices = {"precision": Precision, "recompute": Recompute}
     if key in choices and detail["type"] == "enum":
-        return Problem(place=place, key=key, message=unknown_name(row.get(key, ""), list(choices[key]), what=key))
+        return Problem(place=place, key=key, message=unknown_name(row.get(key, ""), map(str, choices[key]), what=key))
     text = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     allowed = text if text.startswith("allowed") else f"allowed: {text}"
     return Problem(place=place, key=key, message=f"found {clip(row.get(key, ''))}; {allowed}")

@@ -242,6 +242,16 @@ def test_no_operator_draws_more_than_the_peak(operator, machine, technology, pip
     assert dynamic_j <= (limit - static_power_w(table(**machine), technology)[0]) * seconds * (1 + 1e-9)
 
 
+@given(compute, st.sampled_from(["a100-80gb", "h100-sxm", "b200-sxm", "tpu-v4", "mi300x", "trainium2"]))
+def test_no_operator_draws_more_than_the_peak_of_a_known_chip(operator, name):
+    chip = Architectures.of(load_accelerator(name))
+    technology = load_technology("5nm")
+    pricer = Pricer(chip, cluster())
+    seconds = pricer.price([operator]).all_s[0, 0]
+    dynamic_w = peak_power_w(chip, technology)[0] - static_power_w(chip, technology)[0]
+    assert operator_energy_j(pricer, [operator], technology)[0, 0] <= dynamic_w * seconds * (1 + 1e-9)
+
+
 @given(compute, machines)
 def test_traffic_is_that_of_the_seconds(operator, machine):
     """Bytes through HBM and local ports are those that the prices divide by bandwidths."""

@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from archplace.workloads.traces._flops import product_flops
 from archplace.workloads.traces.attributes import Attribute, AttributeKind
 from archplace.workloads.traces.call_tree import Operator
 from archplace.workloads.traces.communication import Communication
@@ -130,6 +131,9 @@ def _operator_item(
         attributes += _communication_attributes(communication)
     else:
         attributes.append(Attribute.of("tensor_size", _touched_bytes(node), AttributeKind.UINT64))
+        flops = product_flops(node)
+        if flops is not None:
+            attributes.append(Attribute.of("num_ops", flops))
     # The call that takes the time may be on another thread; where it was not seen, the call itself is the best guess.
     for number in (draft.spans.get(place), node.id):
         for at, one in enumerate(draft.matches):

@@ -40,4 +40,4 @@ def schema_arguments(schema: str) -> tuple[SchemaArgument, ...]:
 def _argument(text: str) -> SchemaArgument:
     before = text.split("=", 1)[0].strip()
     kind, _, name = before.rpartition(" ")
-    return SchemaArgument(name=name, type=kind, written=bool(re.search(r"\([^)]*!", kind)), aliased="(" in kind)
+    return SchemaArgument(name=name, type=kind, written=bool(re.search(r"\([^)]*!", kind)), aliased="Tensor(" in kind)

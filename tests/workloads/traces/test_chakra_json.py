@@ -72,6 +72,13 @@ def test_metadata_after_the_nodes(tmp_path):
     assert [node.id for node in found] == [1]
 
 
+def test_no_nodes_and_no_metadata(tmp_path):
+    path = tmp_path / "a.json"
+    for text in ('{"nodes": []}', "{}", '{"metadata": {}, "nodes": [ ]}\n'):
+        path.write_text(text)
+        assert read(path) == (Metadata(version=""), [])
+
+
 def test_long_documents_come_in_pieces(tmp_path):
     """Elements over the edges of what is read at a time, with text of more bytes than characters."""
     path = tmp_path / "a.json"

@@ -98,6 +98,28 @@ def test_what_a_node_says(transformer):
     assert all(node.value("tensor_size") == 0 for node in views)
 
 
+def test_flops_of_products(transformer):
+    """Forward by hand from the model's sizes; the gradients of a product are two products of its size."""
+    flops = Counter()
+    for node in transformer.trace.nodes:
+        flops[node.name] += node.value("num_ops") or 0
+    linears = [node for node in transformer.trace.nodes if node.name == "aten::linear"]
+    by_hand = 0
+    for node in linears:
+        entered, weight = json.loads(node.inputs.shapes)[:2]
+        rows = entered[0] * entered[1]
+        assert entered[-1] == weight[1]
+        by_hand += 2 * rows * weight[0] * weight[1]
+    assert flops["aten::linear"] == by_hand > 0
+    assert flops["aten::mm"] == 2 * flops["aten::linear"]
+    attention = next(node for node in transformer.trace.nodes if node.name == "aten::scaled_dot_product_attention")
+    batch, heads, rows, width = json.loads(attention.inputs.shapes)[0]
+    assert attention.value("num_ops") == 2 * 2 * batch * heads * rows * rows * width
+    backward = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
+    assert 2 * flops[backward] == 5 * flops["aten::scaled_dot_product_attention"]
+    assert flops["aten::add"] == flops["aten::layer_norm"] == 0
+
+
 def test_times_of_the_same_run_and_of_another():
     host = DATA / "transformer_host.json.gz"
     same = import_pytorch(host, [DATA / "transformer_profile.json.gz"])

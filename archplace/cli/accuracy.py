@@ -1,0 +1,36 @@
+"""``archplace accuracy FILE.csv``: price published training steps and say how far off the prices are."""
+
+import argparse
+
+from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE
+from archplace.cli._output import add_format, print_rows
+from archplace.cli._patience import patience
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("file", metavar="FILE.csv", help="measured training steps with their configuration, one a row")
+    add_format(parser)
+    parser.epilog = (
+        "The column 'hardware' names a built-in cluster, or a cluster file, that says of which accelerator it "
+        "consists. The table has a line for each source; json, csv and yaml have every step with what its time is made "
+        "of. Exit code 3 when no step can be priced. docs/accuracy.md describes the columns and figures."
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Price every row; print the result to stdout."""
+    # Imported here, so that help and mistakes in the command line come at once.
+    from archplace.search.accuracy import predict, read_steps
+    from archplace.search.accuracy.tables import accuracy_text, flat_row, prediction_row
+
+    steps = read_steps(arguments.file)
+    with patience(f"pricing {len(steps)} training steps"):
+        predictions = list(predict(steps))
+    if arguments.format == "table":
+        print(accuracy_text(predictions))
+    else:
+        row = flat_row if arguments.format == "csv" else prediction_row
+        print_rows([row(prediction) for prediction in predictions], arguments.format)
+    priced = any(prediction.reason is None for prediction in predictions)
+    return EXIT_DONE if priced else EXIT_INFEASIBLE
