@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exhaustive_helpers import AXES, CHOICES, CLUSTER, exhaustive_s, options_s, small_workload, ways
+from exhaustive_helpers import AXES, CHOICES, CLUSTER, NETWORK, exhaustive_s, options_s, small_workload, ways
 
 from archplace.arch_configs import load_space
-from archplace.costmodel import Allowance
+from archplace.costmodel import Allowance, Pricer
 from archplace.search.explore import Exploration
 from archplace.search.outcome import Bound, Fate
+from archplace.search.strategy.families import groups_of
+from archplace.workloads import Axis
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,25 @@ def test_each_tier_of_bounds_is_tighter_than_the_one_before_and_below_the_truth(
     assert (loose <= tight * (1 + 1e-9)).all()
     assert (tight * workload.global_batch <= exact[:, 1] * (1 + 1e-9)).all()
     assert (loose < tight).any()
+
+
+def test_every_option_is_bounded_below_what_its_placements_reach(architectures):
+    """By option: where one has a bound there is a placement, and none is faster than the bound."""
+    few, workload = architectures.take(np.arange(0, len(architectures), 3)), small_workload()
+    evaluator = Exploration.of(few, [workload], CLUSTER, CHOICES, jobs=1).evaluator
+    (search,) = evaluator.searches
+    every, pricer = np.arange(len(few)), Pricer(few, CLUSTER, network=NETWORK)
+    loose, tight = (
+        bounds(every, few, pricer)[:, :, 0] * workload.global_batch for bounds in (search.first_bounds, search.bounds)
+    )
+    for index in range(len(few)):
+        reached = options_s(few, index, workload)
+        assert len(search.spaces) == len(reached)
+        for number, space in enumerate(search.spaces):
+            sharding, place = space.option.sharding, groups_of(space.option.groups)[Axis.TENSOR]
+            placed = reached[sharding.tensor, sharding.microbatch, str(NETWORK.shares(place)), space.option.hbm_bytes]
+            assert loose[number, index] <= tight[number, index] * (1 + 1e-9)
+            assert tight[number, index] <= placed.lower_s * (1 + 1e-9)
 
 
 def test_two_workloads_are_averaged_geometrically(architectures):
