@@ -1,9 +1,17 @@
 """Run files: everything wrong in them is said at once, with its place."""
 
+from dataclasses import fields, replace
+
 import pytest
 
 from archplace.arch_configs.errors import ConfigError
-from archplace.search.runfile import load_run
+from archplace.costmodel import Offload, SharedStates, StateSharding
+from archplace.search.pipeline import PipelineSchedule
+from archplace.search.placement_fields import PlacementFields
+from archplace.search.runfile import SEARCH_AXES, load_run
+from archplace.search.strategy.axes import Axes
+from archplace.search.strategy.strategy import Overlap
+from archplace.workloads import Axis, ContextKind, Recompute
 
 GOOD = """\
 run:
@@ -40,6 +48,164 @@ def test_a_good_file(tmp_path):
     assert run.choices.max_step_s == 20
     assert run.baseline is not None
     assert load_run(path).digest == run.digest
+
+
+PLAIN = """\
+run:
+  workload: llama2-7b
+  space: tiny
+  cluster: tpu-v4-pod
+  accelerators: 64
+"""
+
+
+def choices_of(tmp_path, *lines):
+    """What a run file offers whose placement has these lines; with none it has no placement."""
+    path = tmp_path / "run.yaml"
+    placement = "".join(f"    {line}\n" for line in lines)
+    path.write_text(PLAIN + (f"  placement:\n{placement}" if lines else ""))
+    return load_run(path).choices
+
+
+def test_axes_of_which_nothing_is_said_are_those_of_every_search(tmp_path):
+    choices = choices_of(tmp_path)
+    assert choices.axes == SEARCH_AXES
+    assert choices.hbm_bytes is None
+    one = choices_of(tmp_path, "tensor_parallel: 2", "schedule: gpipe").axes
+    assert one == replace(SEARCH_AXES, tensor=(2,), schedules=(PipelineSchedule.GPIPE,))
+
+
+NONE, SELECTIVE, FULL = Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL
+
+
+@pytest.mark.parametrize(
+    ("value", "policies"),
+    [
+        ("false", (NONE,)),
+        ("true", (FULL,)),
+        ("[false]", (NONE,)),
+        ("[false, true]", (NONE, FULL)),
+        ("[true, false]", (FULL, NONE)),
+        ("none", (NONE,)),
+        ("selective", (SELECTIVE,)),
+        ("[none, full]", (NONE, FULL)),
+        ("[false, selective]", (NONE, SELECTIVE)),
+        ("[none, selective, full]", (NONE, SELECTIVE, FULL)),
+    ],
+)
+def test_recomputation_is_a_policy_or_yes_and_no(tmp_path, value, policies):
+    assert choices_of(tmp_path, f"recompute: {value}").axes.policies == policies
+
+
+OPTIMIZER, GRADIENTS = SharedStates.OPTIMIZER, SharedStates.GRADIENTS
+SHARED_BY_ALL = StateSharding(states=OPTIMIZER)
+
+ENTRIES = {
+    "tensor_parallel": ("4", "tensor", (4,)),
+    "sequence_parallel": ("true", "sequence", (True,)),
+    "context_parallel": ("2", "context", (2,)),
+    "context_exchange": ("all_gather", "context_kind", (ContextKind.ALL_GATHER,)),
+    "expert_parallel": ("8", "expert", (8,)),
+    "expert_tensor_parallel": ("2", "expert_tensor", (2,)),
+    "pipeline_parallel": ("4", "stages", (4,)),
+    "data_parallel": ("16", "data", (16,)),
+    "microbatch": ("2", "microbatch", (2,)),
+    "schedule": ("zb-h1", "schedules", (PipelineSchedule.ZB_H1,)),
+    "virtual_stages": ("3", "virtual", (3,)),
+    "recompute": ("selective", "policies", (SELECTIVE,)),
+    "state_sharding": ("zero-1", "states", (SHARED_BY_ALL,)),
+    "offload": ("activations", "offload", (Offload(activations=1.0),)),
+    "overlap": ("[data]", "overlap", (Overlap(data=True, pipeline=False),)),
+    "tensor_overlap_pieces": ("4", "overlap_pieces", (4,)),
+    "device_order": (
+        "[data, tensor, context, pipeline]",
+        "orders",
+        ((Axis.DATA, Axis.TENSOR, Axis.CONTEXT, Axis.PIPELINE),),
+    ),
+}
+"""Key of a placement to one value, and to the axis on which it stands and what it is there."""
+
+
+@pytest.mark.parametrize("key", ENTRIES)
+def test_one_value_is_a_list_of_one_and_stands_on_its_axis_alone(tmp_path, key):
+    text, axis, values = ENTRIES[key]
+    found = choices_of(tmp_path, f"{key}: {text}")
+    assert found == choices_of(tmp_path, f"{key}: [{text}]")
+    assert found.axes == replace(SEARCH_AXES, **{axis: values})
+
+
+def test_every_key_and_every_axis_can_be_offered(tmp_path):
+    assert {*ENTRIES, "shard_group", "hbm"} == set(PlacementFields.model_fields)
+    assert {axis for _, axis, _ in ENTRIES.values()} == {field.name for field in fields(Axes)}
+    everything = [f"{key}: {text}" for key, (text, _, _) in ENTRIES.items()]
+    assert choices_of(tmp_path, *everything).axes == Axes(**{axis: values for _, axis, values in ENTRIES.values()})
+
+
+def test_capacities_are_one_or_several(tmp_path):
+    assert choices_of(tmp_path, "hbm: 48 GB").hbm_bytes == (48 * 10**9,)
+    assert choices_of(tmp_path, "hbm: [48 GB, 64 GiB]").hbm_bytes == (48 * 10**9, 64 * 2**30)
+
+
+def test_shared_states_go_with_every_group_and_none_with_no_group(tmp_path):
+    several = choices_of(tmp_path, "state_sharding: [none, zero-1, gradients]", "shard_group: [2, 4]").axes.states
+    assert several == (
+        StateSharding(),
+        StateSharding(states=OPTIMIZER, group=2),
+        StateSharding(states=OPTIMIZER, group=4),
+        StateSharding(states=GRADIENTS, group=2),
+        StateSharding(states=GRADIENTS, group=4),
+    )
+
+
+def test_lists_of_lists_are_several_values(tmp_path):
+    axes = choices_of(
+        tmp_path,
+        "overlap: [[], [data], [data, pipeline]]",
+        "device_order: [[tensor, context, data, pipeline], [data, tensor, context, pipeline]]",
+    ).axes
+    assert axes.overlap == (Overlap(data=False, pipeline=False), Overlap(data=True, pipeline=False), Overlap())
+    assert [order[0] for order in axes.orders or ()] == [Axis.TENSOR, Axis.DATA]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("recompute: [true, full]", "each choice may stand once"),
+        ("recompute: [false, none]", "each choice may stand once"),
+        ("recompute: some", "selective"),
+        ("recompute: []", "recompute"),
+        ("schedule: 2f2b", "zb-h1"),
+        ("schedule: [1f1b, 1f1b]", "each choice may stand once"),
+        ("state_sharding: [zero-1, optimizer]", "each choice may stand once"),
+        ("state_sharding: zero-4", "zero-3"),
+        ("offload: everything", "activations"),
+        ("overlap: [compute]", "pipeline"),
+        ("device_order: [tensor, data]", "an order of tensor, context, data, pipeline"),
+        ("context_exchange: star", "ring"),
+        ("expert_parallel: 0", "expert_parallel"),
+        ("virtual_stages: [2, x]", "virtual_stages"),
+        ("sequence_parallel: 2", "sequence_parallel"),
+        ("microbatch:", "found no value"),
+        ("hbm: [32 GB, 32 GB]", "each choice may stand once"),
+        ("hbm: [32 GB, 0 GB]", "hbm"),
+        ("tensor_paralel: 2", "did you mean 'tensor_parallel'"),
+    ],
+)
+def test_what_stands_on_no_axis_is_told(tmp_path, line, expected):
+    found = problems(tmp_path, PLAIN + f"  placement:\n    {line}\n")
+    assert len(found) == 1, found
+    assert "run.yaml:7:" in found[0]
+    assert expected in found[0]
+
+
+@pytest.mark.parametrize("key", [*ENTRIES, "shard_group", "hbm"])
+def test_every_placement_key_enters_the_digest(tmp_path, key):
+    path = tmp_path / "run.yaml"
+    path.write_text(PLAIN)
+    plain = load_run(path).digest
+    text = {"shard_group": "2", "hbm": "20 GB"}.get(key) or ENTRIES[key][0]
+    path.write_text(PLAIN + f"  placement: {{{key}: {text}}}\n")
+    assert load_run(path).digest != plain
 
 
 def test_every_input_enters_the_digest(tmp_path):
