@@ -22,6 +22,7 @@ from archplace.search.strategy.layers import Pass, needed_passes
 from archplace.search.strategy.packing import pack, packed_loads
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, short_form
 from archplace.search.strategy.table import StrategyTable
+from archplace.search.wording import count
 from archplace.workloads import LayerSharding, Recompute
 
 _PAIRS = 1 << 14
@@ -77,7 +78,9 @@ class BestPlacement:
         counts = Counter(self.policies)
         if len(counts) == 1:
             return str(self.policies[0])
-        return ", ".join(f"{policy} on {counts[policy]}" for policy in reversed(Recompute) if policy in counts)
+        first, *others = [policy for policy in reversed(Recompute) if policy in counts]
+        stages = count(counts[first], "stage")
+        return ", ".join([f"{first} on {stages}", *(f"{policy} on {counts[policy]}" for policy in others)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,6 +17,7 @@ from report_helpers import (
     evaluated,
     nothing_feasible,
     only,
+    placed,
     with_points,
 )
 
@@ -245,6 +246,14 @@ def test_the_bars_of_a_step_add_up_to_the_step_and_the_shares_to_a_hundred() -> 
 def test_every_part_of_a_step_has_a_look_of_its_own() -> None:
     assert tuple(PART_STYLE) == PARTS
     assert len(set(PART_STYLE.values())) == len(PARTS)
+
+
+def test_recomputation_of_stages_is_said_in_words() -> None:
+    placement = placed(a_workload(), 20.0).placement
+    assert placement.recompute_words == "full"
+    for chosen, words in (((1, 0, 1, 1), "full on 3 stages, none on 1"), ((0, 0, 0, 1), "full on 1 stage, none on 3")):
+        mixed = replace(placement, cut=replace(placement.cut, policies=chosen))
+        assert mixed.recompute_words == words
 
 
 def test_legends_have_room_for_as_many_rows_as_their_longest_name_makes() -> None:
