@@ -49,9 +49,13 @@ def axes_words(axes: Axes) -> list[tuple[str, str]]:
     for name, values in row.items():
         if name in plain and values == plain[name]:
             continue
-        words = "whatever fits" if values is None else ", ".join(map(str, values)) if isinstance(values, list) else ""
+        words = "whatever fits" if values is None else ", ".join(map(_word, values)) if isinstance(values, list) else ""
         found.append((name.replace("_", " ").capitalize(), words))
     return found
+
+
+def _word(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _states(states: StateSharding) -> str:

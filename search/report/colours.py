@@ -76,8 +76,11 @@ LAYOUT: dict[str, object] = {
 """What all figures share; the page sets text and grid colours for light, dark and print."""
 
 
-def legend_room(names: Iterable[str], *, width: int = 880) -> int:
-    """Return the pixels that a legend below a figure of this ``width`` needs; its columns are as wide as the widest."""
+def legend_room(names: Iterable[str], *, width: int = 640) -> int:
+    """Return the pixels that a legend below a figure needs; its columns are as wide as the longest name.
+
+    ``width`` in pixels is what half a screen leaves beside the labels: on a wider one some of the room stays empty.
+    """
     lengths = [len(name) for name in names]
     columns = max(1, width // (_ENTRY_WIDTH + _LETTER_WIDTH * max(lengths, default=0)))
     return _ENTRY_HEIGHT * -(-len(lengths) // columns)

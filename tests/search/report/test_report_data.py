@@ -22,10 +22,12 @@ from report_helpers import (
 )
 
 from archplace.arch_configs.errors import StoreError
+from archplace.costmodel import SharedStates, StateSharding
 from archplace.search.attribution import COMPUTE_PARTS, OperatorBar
 from archplace.search.explain import PARTS
 from archplace.search.outcome import Fate, Reasons
 from archplace.search.report import Contents, difference
+from archplace.search.report._axes import axes_words
 from archplace.search.report._record import table_card
 from archplace.search.report.colours import PART_STYLE, legend_room
 from archplace.search.report.front_plot import draw_front, prepare_front
@@ -254,6 +256,20 @@ def test_recomputation_of_stages_is_said_in_words() -> None:
     for chosen, words in (((1, 0, 1, 1), "full on 3 stages, none on 1"), ((0, 0, 0, 1), "full on 1 stage, none on 3")):
         mixed = replace(placement, cut=replace(placement.cut, policies=chosen))
         assert mixed.recompute_words == words
+
+
+def test_axes_are_named_where_there_is_something_to_choose() -> None:
+    words = dict(axes_words(a_run().choices.axes))
+    assert words["Tensor parallel"] == "1, 2"
+    assert words["Recompute"] == "none, full"
+    assert words["Pipeline parallel"] == words["Data parallel"] == "whatever fits"
+    for name in ("Sequence parallel", "Context parallel", "Expert parallel", "Virtual stages", "State sharding"):
+        assert name not in words
+    states = (StateSharding(), StateSharding(states=SharedStates.OPTIMIZER, group=4))
+    words = dict(axes_words(replace(a_run().choices.axes, sequence=(False, True), context=(1, 2), states=states)))
+    assert words["Sequence parallel"] == "no, yes"
+    assert words["Context exchange"] == "ring"
+    assert words["State sharding"] == "none, optimizer in groups of 4"
 
 
 def test_legends_have_room_for_as_many_rows_as_their_longest_name_makes() -> None:
