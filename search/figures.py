@@ -150,8 +150,8 @@ class Figures:
         With ``least`` no placement of the option that takes as long or longer has lower ones: what replicas, boundaries
         and further recomputation add is left out, and ``joules`` are not needed.
 
-        ``bounds`` ``(n, count)`` are those of :meth:`bounds` for the same architectures and option: what the placements
-        add to them is added, so that no figure falls below its bound.
+        ``bounds`` ``(n, count)`` are those of :meth:`bounds` for the same architectures and option: no figure falls
+        below its bound. The same placement with other HBM takes the same joules, to the last bit.
         """
         batch = workload.global_batch
         found = np.empty(bounds.shape)
@@ -159,16 +159,19 @@ class Figures:
         if self.count > 1:
             assert self.static_w is not None
             assert optimizer_j is not None
-            later_s = np.maximum(found[:, 0] - bounds[:, 0], 0.0)
-            more = 0.0 if least else self._beyond_least_j(placements, optimizer_j, joules, space, workload) / batch
+            static_w = self.static_w[indices] * self.accelerators
             with np.errstate(invalid="ignore"):
-                found[:, 1] = bounds[:, 1] + (self.static_w[indices] * self.accelerators * later_s + more)
+                if least:
+                    found[:, 1] = bounds[:, 1] + static_w * np.maximum(found[:, 0] - bounds[:, 0], 0.0)
+                else:
+                    dynamic_j = self._dynamic_j(placements, optimizer_j, joules, space, workload)
+                    found[:, 1] = np.maximum((dynamic_j + static_w * placements.step_s) / batch, bounds[:, 1])
         if self.count > 2:
             found[:, 2] = np.maximum(self._usd(found[:, 0], found[:, 1], indices, space.option), bounds[:, 2])
         found[~np.isfinite(placements.step_s)] = np.inf
         return found
 
-    def _beyond_least_j(
+    def _dynamic_j(
         self,
         placements: Placements,
         optimizer_j: FloatArray,
@@ -176,18 +179,18 @@ class Figures:
         space: OptionSpace,
         workload: Workload,
     ) -> FloatArray:
-        """Return the joules of further optimizer steps, of exchanges and of further recomputation, ``(n,)``."""
+        """Return the joules of layers, with those that are repeated, of optimizer steps and of exchanges, ``(n,)``."""
         assert self.technology is not None
         assert joules is not None
         table = space.table
         link = self.technology.need_energy().network_j_per_byte
         rows = np.maximum(placements.row, 0)
         layers, again = placements.layers_by_policy(), table.replayed(joules.passes)
-        repeated = sum((of_layers(again[:, p], layers[:, p]) for p in range(again.shape[1])), start=np.zeros(len(rows)))
-        further = np.maximum(repeated - self._least_again_j(joules, space), 0.0)
-        copies = np.maximum(table.updates[rows] - _parameters(space), 0.0)
-        more: FloatArray = optimizer_j * copies + link * table.sent_bytes[rows] + _units(space, workload) * further
-        return more
+        layers_j = of_layers(joules.passes[Pass.FORWARD] + joules.passes[Pass.BACKWARD], table.counts)
+        for policy in range(again.shape[1]):
+            layers_j = layers_j + of_layers(again[:, policy], layers[:, policy])
+        total: FloatArray = _units(space, workload) * layers_j
+        return total + optimizer_j * table.updates[rows] + link * table.sent_bytes[rows]
 
     def _usd(self, seconds: FloatArray, joules: FloatArray, indices: Indices | slice, option: Option) -> FloatArray:
         assert self.technology is not None
