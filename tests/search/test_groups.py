@@ -30,6 +30,10 @@ RESOURCES = (
     "hbm_bytes_per_s",
 )
 
+PACKED = 1e-4
+"""What memory packs is bisected to so much: bounds of two architectures that both hold may be in the wrong order by
+that, relative to the step, but neither is above what its architecture reaches."""
+
 
 @pytest.fixture(scope="module")
 def fine():
@@ -70,7 +74,7 @@ def test_no_architecture_is_bounded_below_its_group(fine, name):
     some = np.random.default_rng(5).choice(len(fine), 2000, replace=False)
     group, own = (evaluator.bounds(some, kind) for kind in (Bound.GROUP, Bound.SCHEDULE))
     np.testing.assert_array_equal(group.code, own.code)
-    assert (group.values[:, 0] <= own.values[:, 0] * (1 + 1e-12)).all()
+    assert (group.values[:, 0] <= own.values[:, 0] * (1 + PACKED)).all()
     np.testing.assert_array_equal(group.values[:, 1], own.values[:, 1])
 
 
@@ -93,8 +97,8 @@ def test_more_of_every_resource_is_never_bounded_higher(phaze, data):
         columns[name] = np.concatenate((one, other, np.maximum(one, other)))
     evaluator = Exploration.of(replace(archs, **columns), [small_workload()], CLUSTER, CHOICES, jobs=1).evaluator
     one, other, most = np.split(evaluator.bounds(slice(None), Bound.SCHEDULE).values[:, 0], 3)
-    assert (most <= one * (1 + 1e-12)).all()
-    assert (most <= other * (1 + 1e-12)).all()
+    assert (most <= one * (1 + PACKED)).all()
+    assert (most <= other * (1 + PACKED)).all()
 
 
 def in_groups(phaze, count):
@@ -186,8 +190,13 @@ def test_bounds_of_groups_by_work_are_the_loosest(phaze):
     group_work, work, group, own = (
         evaluator.bounds(some, kind).values for kind in (Bound.GROUP_WORK, Bound.WORK, Bound.GROUP, Bound.SCHEDULE)
     )
-    for looser, tighter in ((group_work, work), (work, own), (group_work, group)):
-        assert (looser[:, 0] <= tighter[:, 0] * (1 + 1e-12)).all()
+    for looser, tighter, rounding in (
+        (group_work, work, 1e-12),
+        (work, own, 1e-12),
+        (group_work, group, 1e-12),
+        (group, own, PACKED),
+    ):
+        assert (looser[:, 0] <= tighter[:, 0] * (1 + rounding)).all()
         np.testing.assert_array_equal(looser[:, 1], tighter[:, 1])
 
 
