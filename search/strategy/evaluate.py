@@ -27,6 +27,9 @@ from archplace.search.strategy.single import axes_of
 from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, refusal
 from archplace.workloads import Layer, Recompute, Workload
 
+_ROUNDING = 1e-12
+"""Share of the step that sums in another order may differ by."""
+
 EXCHANGES = tuple(dict.fromkeys(EXCHANGE_PARTS.values()))
 STEP_PARTS = (
     *COMPUTE_PARTS,
@@ -287,7 +290,9 @@ class Dissection:
         parts["pipeline transfers"] = times * neighbours * float(rows.boundary_s[0])
         parts["pipeline transfers"] += float(rows.constant_s[0]) if behind else 0.0
         work = sum(parts.values())
-        parts["pipeline bubble"] = cut.time_s - cut.tail_s - work
+        bubble_s = cut.time_s - cut.tail_s - work
+        # What rounding leaves of none is none.
+        parts["pipeline bubble"] = bubble_s if abs(bubble_s) > _ROUNDING * cut.time_s else 0.0
         first = deal.held[0]
         updates = self._block.updates_s(0) @ first
         parts["optimizer step"] = float(updates)
