@@ -7,8 +7,9 @@ Where scores of attention are not fused, runs predate FlashAttention and train w
 
 Neighbouring stages wait for each other's messages. The cluster's software says whether exchanges between replicas run
 behind computing, into how many pieces sequence-parallel jobs cut products to hide theirs, and whether recomputation
-stops early. Fully sharded jobs on several pods share states inside each pod and copy them across (MaxText's data
-parallelism between slices). Stages hold equal numbers of blocks.
+stops early. Fully sharded jobs with tensor parallelism share what lies between blocks as well, as compilers do that
+shard every array (Xu et al. 2021, arXiv:2105.04663, section 3.2); on several pods they share states inside each pod
+and copy them across (MaxText's data parallelism between slices). Stages hold equal numbers of blocks.
 """
 
 import re
@@ -40,6 +41,8 @@ from archplace.workloads import (
 _TILE = 128
 _DROPOUT = 0.1
 _PODS = re.compile(r"\bslices=(\d+)\b")
+FULLY_SHARDED = 3
+"""The ZeRO stage at which parameters are shared too."""
 _STATES = (SharedStates.NONE, SharedStates.OPTIMIZER, SharedStates.GRADIENTS, SharedStates.PARAMETERS)
 """By ZeRO stage (Rajbhandari et al. 2020, arXiv:1910.02054)."""
 
@@ -152,7 +155,8 @@ def _model(step: MeasuredStep) -> Model:
 
 
 def _strategy(step: MeasuredStep, pods: int, software: Software) -> Strategy:
-    interleaved, sequence = step.vpp > 1 and step.pp > 1, step.sequence_parallel and step.tp > 1
+    interleaved = step.vpp > 1 and step.pp > 1
+    sequence = step.tp > 1 and (step.sequence_parallel or step.zero_stage == FULLY_SHARDED)
     return Strategy(
         sharding=LayerSharding(
             microbatch=step.micro_batch,
