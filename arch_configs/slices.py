@@ -35,6 +35,12 @@ def slice_of(cluster: Cluster, n_devices: int, *, pods: int = 1, innermost: int 
     return replace(cluster, dimensions=tuple(sized) + slower or (replace(torus[0], size=1),))
 
 
+def pod_size(cluster: Cluster) -> int | None:
+    """Return the devices of one torus of the cluster; None where its fastest dimension is no ring."""
+    torus = tuple(_torus(cluster))
+    return prod(dimension.size for dimension in torus) if torus else None
+
+
 def _torus(cluster: Cluster) -> Iterator[NetworkDimension]:
     for dimension in cluster.dimensions:
         if dimension.topology is not Topology.RING:

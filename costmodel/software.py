@@ -32,12 +32,14 @@ class SoftwarePricer(Pricer):
     ) -> None:
         self._software = cluster.software
         super().__init__(_sustained(architectures, self._software.tensor_rate), cluster, network=network, groups=groups)
-        self._kernels = Pricer(architectures, cluster, network=network, groups=groups)
+        self._kernels: Pricer | None = None
+        if self._software.tensor_rate != 1.0:
+            self._kernels = Pricer(architectures, cluster, network=network, groups=groups)
 
     def parts(self, operator: Operator, *, one_unit: bool) -> Parts:
         """Return what the seconds of one compute operator consist of, its dispatch left out."""
         factor = self._factor(operator)
-        if operator.attention is not None:
+        if operator.attention is not None and self._kernels is not None:
             parts = self._kernels.parts(operator, one_unit=one_unit)
         else:
             parts = super().parts(operator, one_unit=one_unit)

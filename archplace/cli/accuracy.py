@@ -1,15 +1,23 @@
 """``archplace accuracy FILE.csv``: price published training steps and say how far off the prices are."""
 
 import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE
+from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, ConfigError, Problem
 from archplace.cli._output import add_format, print_rows
 from archplace.cli._patience import patience
+
+if TYPE_CHECKING:
+    from archplace.search.accuracy import Prediction
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE.csv", help="measured training steps with their configuration, one a row")
+    parser.add_argument("--plot", metavar="FILE.svg", help="draw predicted over measured seconds as well")
     add_format(parser)
     parser.epilog = (
         "The column 'hardware' names a built-in cluster, or a cluster file, that says of which accelerator it "
@@ -32,5 +40,19 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         row = flat_row if arguments.format == "csv" else prediction_row
         print_rows([row(prediction) for prediction in predictions], arguments.format)
+    if arguments.plot:
+        _draw(predictions, arguments.plot)
     priced = any(prediction.reason is None for prediction in predictions)
     return EXIT_DONE if priced else EXIT_INFEASIBLE
+
+
+def _draw(predictions: "Sequence[Prediction]", path: str) -> None:
+    from archplace.search.accuracy.scatter import draw, prepare
+
+    try:
+        picture = draw(prepare(predictions))
+        Path(path).write_text(picture, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        message = f"cannot be drawn: {error.strerror if isinstance(error, OSError) else error}"
+        raise ConfigError([Problem(place=path, key="", message=message)]) from None
+    print(f"wrote {path}", file=sys.stderr)

@@ -7,19 +7,25 @@ Where scores of attention are not fused, runs predate FlashAttention and train w
 
 Neighbouring stages wait for each other's messages. The cluster's software says whether exchanges between replicas run
 behind computing, into how many pieces sequence-parallel jobs cut products to hide theirs, and whether recomputation
-stops early. Fully sharded jobs on several pods share states inside each pod and copy them across (MaxText's data
-parallelism between slices). Stages hold equal numbers of blocks.
+stops early. Fully sharded jobs with tensor parallelism share what lies between blocks as well, as compilers do that
+shard every array (Xu et al. 2021, arXiv:2105.04663, section 3.2); on several pods they share states inside each pod
+and copy them across (MaxText's data parallelism between slices). Stages hold equal numbers of blocks.
+
+Published jobs need not divide as the engine wants. A batch that does not is rounded up to whole microbatches, which the
+slowest replica runs; blocks that do not divide over virtual stages are rounded up to what the fullest device holds;
+microbatches that do not divide over interleaved stages run without interleaving. Where there are more tensor-parallel
+devices than key and value heads, each has a copy of one.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from archplace.arch_configs import Accelerator, Cluster, load_accelerator, load_cluster
 from archplace.arch_configs.cluster import Software
 from archplace.arch_configs.errors import ConfigError
-from archplace.arch_configs.slices import slice_of
+from archplace.arch_configs.slices import pod_size, slice_of
 from archplace.costmodel import SharedStates, StateSharding
 from archplace.search.accuracy.rows import MeasuredStep
 from archplace.search.pipeline import PipelineSchedule
@@ -40,6 +46,8 @@ from archplace.workloads import (
 _TILE = 128
 _DROPOUT = 0.1
 _PODS = re.compile(r"\bslices=(\d+)\b")
+FULLY_SHARDED = 3
+"""The ZeRO stage at which parameters are shared too."""
 _STATES = (SharedStates.NONE, SharedStates.OPTIMIZER, SharedStates.GRADIENTS, SharedStates.PARAMETERS)
 """By ZeRO stage (Rajbhandari et al. 2020, arXiv:1910.02054)."""
 
@@ -53,6 +61,8 @@ class MeasuredJob:
     strategy: Strategy
     held: tuple[tuple[int, ...], ...] | None
     """Layers of each stage by kind; None where the schedule deals equal parts itself."""
+    flops: float
+    """Model FLOPs of the row's step, over all devices: of the model and batch as they are, not rounded up."""
 
 
 def hardware_of(name: str) -> tuple[Accelerator, Cluster]:
@@ -80,20 +90,36 @@ def job_of(step: MeasuredStep, accelerator: Accelerator, cluster: Cluster) -> Me
             f"tp {step.tp} x cp {step.cp} x dp {step.dp} x pp {step.pp} = {devices} devices, but n_devices is "
             f"{step.n_devices}"
         )
-    pods = _pods(step)
+    pods = _pods(step, cluster)
     part = slice_of(cluster, step.n_devices, pods=pods, innermost=step.tp * step.cp)
     strategy = _strategy(step, pods, cluster.software)
+    interleaved = strategy.schedule is PipelineSchedule.INTERLEAVED
+    layers = _rounded_up(step.n_layers, strategy.stages * strategy.virtual) if interleaved else step.n_layers
+    batch = _rounded_up(step.global_batch, step.dp * step.micro_batch)
+    kv_heads = step.tp if step.n_kv_heads < step.tp and step.tp % step.n_kv_heads == 0 else step.n_kv_heads
+    rounded = replace(step, n_layers=layers, global_batch=batch, n_kv_heads=kv_heads)
     return MeasuredJob(
         step=step,
-        problem=PlanProblem(workload=_workload(step, cluster.software), accelerator=accelerator, cluster=part),
+        problem=PlanProblem(workload=_workload(rounded, cluster.software), accelerator=accelerator, cluster=part),
         strategy=strategy,
-        held=None if strategy.schedule is PipelineSchedule.INTERLEAVED else _even(step.n_layers, step.pp),
+        held=None if interleaved else _even(step.n_layers, step.pp),
+        flops=_workload(step, cluster.software).flops_per_step,
     )
 
 
-def _pods(step: MeasuredStep) -> int:
+def _rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _pods(step: MeasuredStep, cluster: Cluster) -> int:
+    """Return the pods that the row names, or else the fewest on which its devices fit."""
     found = _PODS.search(step.note)
-    return int(found.group(1)) if found else 1
+    if found:
+        return int(found.group(1))
+    room = pod_size(cluster) or step.n_devices
+    return next(
+        pods for pods in range(1, step.n_devices + 1) if step.n_devices % pods == 0 and step.n_devices <= pods * room
+    )
 
 
 def _even(n_layers: int, stages: int) -> tuple[tuple[int, ...], ...]:
@@ -152,7 +178,9 @@ def _model(step: MeasuredStep) -> Model:
 
 
 def _strategy(step: MeasuredStep, pods: int, software: Software) -> Strategy:
-    interleaved, sequence = step.vpp > 1 and step.pp > 1, step.sequence_parallel and step.tp > 1
+    microbatches = _rounded_up(step.global_batch, step.dp * step.micro_batch) // (step.dp * step.micro_batch)
+    interleaved = step.vpp > 1 and step.pp > 1 and microbatches % step.pp == 0
+    sequence = step.tp > 1 and (step.sequence_parallel or step.zero_stage == FULLY_SHARDED)
     return Strategy(
         sharding=LayerSharding(
             microbatch=step.micro_batch,

@@ -69,5 +69,5 @@ def _predicted(step: MeasuredStep, accelerator: Accelerator, cluster: Cluster, c
         parts_s=evaluation.parts_s,
         fits=evaluation.feasible,
         memory_bytes=max(stage.memory.total_bytes for stage in evaluation.stages),
-        flops=job.problem.workload.flops_per_step,
+        flops=job.flops,
     )

@@ -55,6 +55,14 @@ def test_csv_has_a_cell_for_each_part(steps, capsys):
     assert float(first["tensor_compute_s"]) > 0
 
 
+def test_the_picture_is_written_where_it_is_asked_for(steps, capsys, tmp_path):
+    picture = tmp_path / "steps.svg"
+    assert main(["accuracy", steps(*ROWS), "--plot", str(picture)]) == 0
+    assert picture.read_text().startswith("<svg")
+    assert main(["accuracy", steps(*ROWS), "--plot", str(tmp_path / "none" / "steps.svg")]) == 2
+    assert "cannot be drawn: No such file" in capsys.readouterr().err
+
+
 def test_nothing_priced_is_no_success(steps, capsys):
     assert main(["accuracy", steps(CONTRADICTION)]) == 3
     assert "coverage 0.0 %" in capsys.readouterr().out

@@ -2,11 +2,16 @@
 
 import base64
 import binascii
+import json
+import json.encoder
 import math
 from collections.abc import Callable
 
 from archplace.workloads.traces import chakra_pb2
 from archplace.workloads.traces.attributes import AttributeKind, Scalar
+
+quoted: Callable[[str], str] = json.encoder.encode_basestring_ascii
+"""Return text as JSON has it."""
 
 _MOST_DIGITS = 20
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -21,21 +26,17 @@ _KINDS = {name: kind.value for kind in AttributeKind for name in (_camel(kind), 
 _BASES = {kind.value: (kind.value.split("_")[0], kind.is_list) for kind in AttributeKind}
 
 
-def attribute_document(message: chakra_pb2.AttributeProto) -> dict[str, object]:
+def attribute_text(message: chakra_pb2.AttributeProto) -> str:
     """Return an attribute as JSON has it."""
-    document: dict[str, object] = {"name": message.name}
     documentation = message.doc_string
-    if documentation:
-        document["docString"] = documentation
+    said = f',"docString":{quoted(documentation)}' if documentation else ""
     member = message.WhichOneof("value")
-    if member is not None:
-        name, is_list, write = _FORMS[member]
-        value = getattr(message, member)
-        if is_list:
-            document[name] = {"values": [item if write is None else write(item) for item in value.values]}
-        else:
-            document[name] = value if write is None else write(value)
-    return document
+    if member is None:
+        return f'{{"name":{quoted(message.name)}{said}}}'
+    name, is_list, write = _FORMS[member]
+    value = getattr(message, member)
+    text = f'{{"values":[{",".join(map(write, value.values))}]}}' if is_list else write(value)
+    return f'{{"name":{quoted(message.name)}{said},"{name}":{text}}}'
 
 
 def attribute_fields_of(document: object) -> dict[str, object]:
@@ -47,6 +48,8 @@ def attribute_fields_of(document: object) -> dict[str, object]:
         field, plain = _PLAIN.get(name, ("", None))
         if type(found) is plain:
             fields[field] = found
+        elif plain is int and type(found) is str and len(found) <= _MOST_DIGITS and found.isdecimal():
+            fields[field] = int(found)
         elif plain is str:
             fields[field] = from_json("string", found)
         else:
@@ -102,21 +105,31 @@ def _bytes(text: str) -> bytes:
         raise ValueError(f"no base 64: {error}") from None
 
 
-def _real(value: object) -> object:
-    if not isinstance(value, float) or math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+def _real(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
-def _packed(value: object) -> str:
-    assert isinstance(value, bytes)
-    return base64.b64encode(value).decode()
+def _packed(value: bytes) -> str:
+    return f'"{base64.b64encode(value).decode()}"'
 
 
-_WRITE: dict[str, Callable[[object], object]] = {
+def _long(value: int) -> str:
+    return f'"{value}"'
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+_WRITE: dict[str, Callable[..., str]] = {
     **dict.fromkeys(("double", "float"), _real),
-    **dict.fromkeys(("int64", "uint64", "sint64", "fixed64", "sfixed64"), str),
+    **dict.fromkeys(("int64", "uint64", "sint64", "fixed64", "sfixed64"), _long),
+    **dict.fromkeys(("int32", "uint32", "sint32", "fixed32", "sfixed32"), str),
+    "bool": _truth,
     "bytes": _packed,
+    "string": quoted,
 }
 
 _PLAIN: dict[str, tuple[str, type]] = {
@@ -126,9 +139,11 @@ _PLAIN: dict[str, tuple[str, type]] = {
     "boolVal": ("bool_val", bool),
     "doubleVal": ("double_val", float),
     "int32Val": ("int32_val", int),
+    "int64Val": ("int64_val", int),
+    "uint64Val": ("uint64_val", int),
     "stringVal": ("string_val", str),
 }
-"""Members whose values stand for themselves, with the field and the only type that does."""
+"""The most common members, with the field and the type of its value; whole numbers may also stand as text."""
 
-_FORMS = {kind.value: (_camel(kind), kind.is_list, _WRITE.get(_BASES[kind][0])) for kind in AttributeKind}
-"""Of each member of the union: its name in JSON, whether it is a list, and what writes a value, unless as it is."""
+_FORMS = {kind.value: (_camel(kind), kind.is_list, _WRITE[_BASES[kind.value][0]]) for kind in AttributeKind}
+"""Of each member of the union: its name in JSON, whether it is a list, and what writes a value."""

@@ -5,7 +5,6 @@ name, bytes in base 64. Names as in the schema and numbers as numbers are read, 
 newer schemas.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +12,7 @@ from types import TracebackType
 from archplace.arch_configs.errors import ConfigError
 from archplace.workloads.traces import chakra_pb2
 from archplace.workloads.traces._json_stream import JsonStream
-from archplace.workloads.traces._json_values import attribute_document, attribute_fields_of, from_json
+from archplace.workloads.traces._json_values import attribute_fields_of, attribute_text, from_json, quoted
 from archplace.workloads.traces._sink import Sink
 from archplace.workloads.traces._source import Source
 from archplace.workloads.traces.attributes import attribute_fields, read_attribute
@@ -37,7 +36,6 @@ _METADATA_FIELDS = {"version": "version", "attr": "attr"}
 _OPERANDS = ("values", "shapes", "types")
 _TYPES = dict(chakra_pb2.NodeType.items())
 _TYPE_NAMES = {number: name for name, number in _TYPES.items()}
-_ENCODER = json.JSONEncoder(check_circular=False, separators=(",", ":"))
 
 
 class ChakraJsonReader:
@@ -120,12 +118,12 @@ class ChakraJsonWriter:
         """Begin the file with ``metadata``. Raises :class:`ConfigError` where it cannot be written."""
         self._sink = Sink(path)
         self._empty = True
-        attributes = [
-            attribute_document(chakra_pb2.AttributeProto(**attribute_fields(attribute)))  # type: ignore[arg-type]
+        attributes = ",".join(
+            attribute_text(chakra_pb2.AttributeProto(**attribute_fields(attribute)))  # type: ignore[arg-type]
             for attribute in metadata.attributes
-        ]
-        document = {"version": metadata.version, "attr": attributes}
-        self._sink.write(f'{{"metadata": {json.dumps(document)},\n"nodes": ['.encode())
+        )
+        version = quoted(metadata.version)
+        self._sink.write(f'{{"metadata": {{"version":{version},"attr":[{attributes}]}},\n"nodes": ['.encode())
 
     def __enter__(self) -> "ChakraJsonWriter":
         return self
@@ -138,38 +136,41 @@ class ChakraJsonWriter:
     def write(self, nodes: Iterable[Node]) -> int:
         """Write ``nodes`` and return how many they were."""
         count = 0
-        put, encode = self._sink.write, _ENCODER.encode
+        put = self._sink.write
         for node in nodes:
-            put((b"\n" if self._empty else b",\n") + encode(node_document(node)).encode())
+            put((b"\n" if self._empty else b",\n") + node_text(node).encode())
             self._empty = False
             count += 1
         return count
 
 
-def node_document(node: Node) -> dict[str, object]:
+def node_text(node: Node) -> str:
     """Return a node as JSON has it."""
     message = node.message
-    document: dict[str, object] = {"id": str(message.id), "name": message.name}
-    document["type"] = _TYPE_NAMES[message.type]
+    text = f'{{"id":"{message.id}","name":{quoted(message.name)},"type":"{_TYPE_NAMES[message.type]}"'
     if message.ctrl_deps:
-        document["ctrlDeps"] = list(map(str, message.ctrl_deps))
+        text += f',"ctrlDeps":{_ids_text(message.ctrl_deps)}'
     if message.data_deps:
-        document["dataDeps"] = list(map(str, message.data_deps))
+        text += f',"dataDeps":{_ids_text(message.data_deps)}'
     if message.start_time_micros:
-        document["startTimeMicros"] = str(message.start_time_micros)
+        text += f',"startTimeMicros":"{message.start_time_micros}"'
     if message.duration_micros:
-        document["durationMicros"] = str(message.duration_micros)
+        text += f',"durationMicros":"{message.duration_micros}"'
     if message.HasField("inputs"):
-        document["inputs"] = _operands_document(message.inputs)
+        text += f',"inputs":{_operands_text(message.inputs)}'
     if message.HasField("outputs"):
-        document["outputs"] = _operands_document(message.outputs)
+        text += f',"outputs":{_operands_text(message.outputs)}'
     if message.attr:
-        document["attr"] = [attribute_document(attribute) for attribute in message.attr]
-    return document
+        text += f',"attr":[{",".join(map(attribute_text, message.attr))}]'
+    return text + "}"
 
 
-def _operands_document(message: chakra_pb2.IOInfo) -> dict[str, str]:
-    return {"values": message.values, "shapes": message.shapes, "types": message.types}
+def _ids_text(ids: Iterable[int]) -> str:
+    return '["' + '","'.join(map(str, ids)) + '"]'
+
+
+def _operands_text(message: chakra_pb2.IOInfo) -> str:
+    return f'{{"values":{quoted(message.values)},"shapes":{quoted(message.shapes)},"types":{quoted(message.types)}}}'
 
 
 def node_message(value: object) -> chakra_pb2.Node:

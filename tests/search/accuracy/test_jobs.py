@@ -82,6 +82,37 @@ def test_pods_share_states_inside_and_meet_over_the_slow_network():
     assert dimensions[0].size == 4
 
 
+def test_jobs_larger_than_a_pod_are_on_several():
+    found = job(hardware="tpu-v5e", n_devices=1024, dp=1024, zero_stage=3, global_batch=1024)
+    assert [dimension.size for dimension in found.problem.cluster.dimensions] == [16, 16, 4]
+    assert found.strategy.states.group == 256
+
+
+def test_batches_that_do_not_divide_are_rounded_up_to_whole_microbatches():
+    found = job(micro_batch=3, global_batch=100)
+    assert found.problem.workload.global_batch == 120
+    assert found.flops == job(micro_batch=1, global_batch=100, dp=4, tp=2).flops
+
+
+def test_blocks_that_do_not_divide_over_virtual_stages_are_rounded_up():
+    # Llama 3 405B: 126 blocks on 16 stages.
+    found = job(n_layers=126, n_devices=128, tp=8, pp=16, vpp=8, dp=1)
+    assert found.problem.workload.model.n_layers == 128
+    assert found.flops == pytest.approx(job(n_layers=126).flops, rel=1e-12)
+
+
+def test_key_and_value_heads_are_copied_for_more_tensor_parallel_devices():
+    found = job(**{**LLAMA_LIKE, "n_kv_heads": 4}, n_devices=8, tp=8, dp=1)
+    assert found.problem.workload.model.n_kv_heads == 8
+    assert job(**{**LLAMA_LIKE, "n_kv_heads": 8}, n_devices=8, tp=4, dp=2).problem.workload.model.n_kv_heads == 8
+
+
+def test_microbatches_that_do_not_divide_over_the_stages_run_without_interleaving():
+    found = job(n_devices=32, tp=8, pp=4, vpp=3, dp=1, global_batch=10)
+    assert found.strategy.schedule is PipelineSchedule.ONE_F_ONE_B
+    assert found.held is not None
+
+
 def test_software_of_the_cluster_says_how_jobs_run():
     _, cluster = hardware_of("h100-sxm-dgx")
     accelerator, _ = hardware_of("h100-sxm-dgx")
