@@ -58,10 +58,14 @@ class SoftwarePricer(Pricer):
         return software.vector_traffic if several else 1.0
 
     def price(self, operators: Sequence[Operator]) -> OperatorPrices:
-        """Return the seconds of ``operators`` in both modes, none below the dispatch of an operator."""
-        prices, least = super().price(operators), self._software.dispatch_s
-        if not least:
+        """Return the seconds of ``operators`` in both modes, none below the dispatch of an operator.
+
+        Optimizer steps are priced for some of the parameters and scaled: theirs is left out.
+        """
+        prices, dispatch_s = super().price(operators), self._software.dispatch_s
+        if not dispatch_s:
             return prices
+        least = np.array([0.0 if operator.phase is Phase.OPTIMIZER else dispatch_s for operator in operators])
         return OperatorPrices(one_s=np.maximum(prices.one_s, least), all_s=np.maximum(prices.all_s, least))
 
     def collective_s(self, collective: Collective) -> float:
