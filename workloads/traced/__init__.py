@@ -1,0 +1,1 @@
+"""Traced training steps as workloads: lifted from a trace, scaled, sharded."""
