@@ -56,6 +56,9 @@ class Tensor:
     """For each dimension its atoms, major first; a dimension of size 1 has none."""
     element_bytes: float
     role: TensorRole
+    gradient_of: int | None = None
+    """Of a :attr:`TensorRole.GRADIENT` its parameter, as index into the layer's tensors: whichever device stores a part
+    of the parameter must get that part's gradient. ``None`` where it is not known: then all of it goes everywhere."""
 
     @property
     def elements(self) -> int:
@@ -72,7 +75,8 @@ class LoopKind(StrEnum):
     """What cutting a loop does to the result."""
 
     FREE = "free"
-    """Each device computes its part of the results."""
+    """Each device computes its part of the results; of a result that the loop does not index, a partial sum, as of a
+    norm's gains in its gradient."""
     SUMMED = "summed"
     """Each device computes a partial sum of all results."""
     WHOLE = "whole"
@@ -105,9 +109,14 @@ class TensorOpKind(StrEnum):
     PRODUCT = "product"
     """Matrix products and all other contractions of two operands."""
     ATTENTION = "attention"
-    """Fused attention, or its gradients: scores never leave the chip."""
+    """Fused attention, or its gradients: scores never leave the chip. Forward, the first three reads are queries, keys
+    and values and the first write is the context; backward, the first three writes are the gradients of queries, keys
+    and values. Loops that queries and keys share and that reach the context are independent attentions; the keys' own
+    loops and the heads that share a key head follow from who is indexed by what."""
     LOOKUP = "lookup"
-    """Rows of a table by number, and the scattered sum that is its gradient."""
+    """Rows of a table by number, and the scattered sum that is its gradient. The table's rows are a loop of kind
+    :attr:`LoopKind.SUMMED` that indexes nothing but the table (a lookup is a sum over all rows of which all but one
+    are left out), or of kind :attr:`LoopKind.FREE` where the table is written."""
     MAP = "map"
     """Element by element."""
     ROWS = "rows"
