@@ -21,10 +21,10 @@ import numpy as np
 import pulp
 
 from archplace.search.schedule._part import antichain_width
-from archplace.search.schedule._pulp import minimise
 from archplace.search.schedule._times import assign_units, order_by_start, schedule_in_order
 from archplace.search.schedule.graph import Kind
 from archplace.search.schedule.problem import Mode, Schedule, ScheduleProblem, durations_s, with_bound
+from archplace.workloads.milp_solver import minimise
 
 _TOLERANCE = 1e-6
 """What MILP solvers allow constraints to be off by, relative to the horizon."""
