@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from archplace.search.evaluation_tables import DEFINITIONS, EvaluationView
 from archplace.search.pipeline import Timeline
 from archplace.search.plan_text import remedy_lines
+from archplace.search.software_note import software_note
 from archplace.search.strategy.evaluate import StageView
 from archplace.search.wording import aligned, bars, gigabytes, number, pairs, percent, seconds
 
@@ -12,12 +13,14 @@ from archplace.search.wording import aligned, bars, gigabytes, number, pairs, pe
 def evaluation_text(view: EvaluationView) -> str:
     """Return the answer, the figures, the stack of a step, exposed communication, and memory by stage."""
     problem, found = view.problem, view.evaluation
+    note = software_note(problem.cluster, problem.accelerator.name)
     lines = [
         f"{problem.workload.name} on {problem.accelerators:,} × {problem.accelerator.name} in {problem.cluster.name}: "
         f"batch {problem.workload.global_batch:,}, sequences of {problem.workload.sequence_length:,}",
         str(found.strategy),
         "",
         *_answer(view),
+        *([] if note is None else [note]),
         "",
         *pairs(_figures(view)),
         "",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from archplace.search.plan_tables import PlanRow, PlanView, RefusalKind, runs_text
 from archplace.search.remedies import Remedy
+from archplace.search.software_note import software_note
 from archplace.search.strategy.strategy import DEFAULT_ORDER, Strategy
 from archplace.search.wording import aligned, count, gigabytes, number, percent, seconds
 
@@ -20,6 +21,9 @@ def plan_text(view: PlanView) -> str:
         "",
         *([_answer(view)] if view.rows else _no_answer(view)),
     ]
+    note = software_note(problem.cluster, problem.accelerator.name)
+    if view.rows and note is not None:
+        lines.append(note)
     if view.rows:
         lines += ["", *_table(view.rows)]
     lines += ["", "Of all strategies", *_others(view)]

@@ -46,7 +46,8 @@ def test_the_answer_comes_first_then_the_best_then_the_rest(tmp_path, capsys):
     assert lines[0].startswith("llama2-7b on 16 × a100-80gb in a100-superpod: batch ")
     assert lines[2].startswith("It fits: ")
     assert "of 80 GB on the fullest device" in lines[2]
-    assert [line.split()[0] for line in lines[4:8]] == ["#", "1", "2", "3"]
+    assert "Fitted to measured steps, or near kin: a100-80gb-jeanzay" in lines[3]
+    assert [line.split()[0] for line in lines[5:9]] == ["#", "1", "2", "3"]
     assert "No strategy that is not listed takes less than" in out
     assert "Refused, by kind of reason" in out
 
