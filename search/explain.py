@@ -21,7 +21,7 @@ from archplace.search.strategy.families import GraphKey, groups_of
 from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Pass, PassGraphs, needed_passes, operators_of
 from archplace.search.strategy.options import BestPlacement
-from archplace.search.strategy.strategy import EQUAL_PARTS
+from archplace.search.strategy.strategy import DEALT_EVENLY
 from archplace.search.strategy.table import table_of
 from archplace.workloads import TrainingStep, Workload
 
@@ -134,7 +134,7 @@ class _Layers:
         strategy = placement.strategy
         table = table_of(strategy, self._step, job.workload, network, allowance=job.allowance)
         block = StrategyBlock(table, self._seconds.take(slice(index, index + 1)), job.hbm_bytes)
-        held = None if strategy.schedule in EQUAL_PARTS else placement.cut.held
+        held = None if strategy.schedule in DEALT_EVENLY else placement.cut.held
         chosen = StageChoice(block, held, placement.policies)
         found = Dissection(job, block, self._split(index)).run(chosen, exact=False)
         most = max(range(len(self._step.layers)), key=lambda kind: self._step.layers[kind][1])

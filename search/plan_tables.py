@@ -10,10 +10,11 @@ import numpy as np
 
 from archplace.costmodel import Offload
 from archplace.search.remedies import Remedy
-from archplace.search.strategy.fixed import Deal, equal_deal, price_deal
+from archplace.search.strategy.fixed import Deal, even_deal, price_deal
 from archplace.search.strategy.plan import Plan, Planned
 from archplace.search.strategy.problem import PlanProblem
-from archplace.search.strategy.strategy import DEFAULT_ORDER, EQUAL_PARTS, Strategy
+from archplace.search.strategy.strategy import DEFAULT_ORDER, DEALT_EVENLY, Strategy
+from archplace.search.uncertainty import StepUncertainty, step_uncertainty
 
 _NUMBER = re.compile(r"\d[\d,.]*")
 
@@ -89,8 +90,8 @@ def fullest_bytes(planned: Planned, hbm_bytes: float) -> float:
     block, cut = planned.block, planned.cut
     rows = block.chain_rows(np.array([planned.row]))
     strategy = planned.strategy
-    if strategy.schedule in EQUAL_PARTS:
-        deal = equal_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)
+    if strategy.schedule in DEALT_EVENLY:
+        deal = even_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)
     else:
         deal = Deal.of(cut.held)
     chosen = np.arange(len(strategy.policies))[:, None] == np.array(cut.policies)
@@ -109,6 +110,9 @@ class PlanRow:
     memory_bytes: float
     """Of the fullest device."""
     microbatches: int
+    uncertainty: StepUncertainty
+    ties_with_best: bool
+    """Whether the best strategy is faster by no more than what comparisons of predictions are off."""
 
     @property
     def recompute(self) -> list[str]:
@@ -125,12 +129,14 @@ class PlanRow:
             "samples_per_s": self.samples_per_s,
             "tokens_per_s_per_accelerator": self.tokens_per_s_per_accelerator,
             "mfu": self.mfu,
+            **self.uncertainty.columns({"step_s": self.planned.step_s}, {"samples_per_s": self.samples_per_s}),
+            "ties_with_best": self.ties_with_best,
             "memory_bytes": self.memory_bytes,
             "strategy": str(strategy),
             "microbatches": self.microbatches,
             "placement": placement_of(strategy),
         }
-        if strategy.schedule not in EQUAL_PARTS:
+        if strategy.schedule not in DEALT_EVENLY:
             found["stages"] = [sum(held) for held in self.planned.cut.held]
         return {**found, "stage_recompute": self.recompute}
 
@@ -167,7 +173,7 @@ class PlanView:
         return cls(
             problem=problem,
             plan=plan,
-            rows=tuple(_row(problem, planned, rank) for rank, planned in enumerate(plan.best, 1)),
+            rows=tuple(_row(problem, planned, rank, plan.best[0]) for rank, planned in enumerate(plan.best, 1)),
             kinds=tuple(refusal_kinds(plan.refused)),
             remedies=tuple(remedies),
         )
@@ -176,6 +182,11 @@ class PlanView:
     def hbm_bytes(self) -> float:
         """Capacity of a device."""
         return float(self.problem.accelerator.hbm.capacity_bytes)
+
+    @property
+    def uncertainty(self) -> StepUncertainty:
+        """How sure step times are."""
+        return _uncertainty(self.problem)
 
     @property
     def no_other_below_s(self) -> float | None:
@@ -222,8 +233,9 @@ class PlanView:
         }
 
 
-def _row(problem: PlanProblem, planned: Planned, rank: int) -> PlanRow:
+def _row(problem: PlanProblem, planned: Planned, rank: int, best: Planned) -> PlanRow:
     workload, step_s, devices = problem.workload, planned.step_s, problem.accelerators
+    uncertainty = _uncertainty(problem)
     return PlanRow(
         rank=rank,
         planned=planned,
@@ -232,4 +244,10 @@ def _row(problem: PlanProblem, planned: Planned, rank: int) -> PlanRow:
         mfu=workload.flops_per_step / (step_s * devices * problem.peak_flops_per_s),
         memory_bytes=fullest_bytes(planned, float(problem.accelerator.hbm.capacity_bytes)),
         microbatches=planned.strategy.microbatches(workload),
+        uncertainty=uncertainty,
+        ties_with_best=step_s / best.step_s <= 1 + uncertainty.compared,
     )
+
+
+def _uncertainty(problem: PlanProblem) -> StepUncertainty:
+    return step_uncertainty(problem.cluster, problem.accelerator.name, problem.accelerator.calibration)

@@ -8,9 +8,8 @@ import numpy as np
 from archplace.costmodel import Offload, SharedStates, StateSharding, replica_refusal
 from archplace.costmodel.network import DeviceOrder
 from archplace.search.pipeline import PipelineSchedule, ScheduleShape
-from archplace.search.pipeline import refusal as schedule_refusal
 from archplace.search.strategy.chain import BoolArray
-from archplace.search.strategy.strategy import EQUAL_PARTS, Overlap
+from archplace.search.strategy.strategy import Overlap, pipeline_refusal
 from archplace.workloads import LayerSharding, Recompute
 
 
@@ -71,15 +70,8 @@ class Combinations:
         return possible
 
     def _schedule_refusal(self, entry: Entry, schedule: PipelineSchedule, virtual: int) -> str | None:
-        inner = sum(self._counts[1:-1])
         shape = ScheduleShape(schedule=schedule, stages=entry.stages, virtual=virtual, microbatches=entry.microbatches)
-        reason = schedule_refusal(shape, inner if schedule in EQUAL_PARTS else sum(self._counts))
-        parts = shape.virtual_stages
-        if reason is None and schedule in EQUAL_PARTS and inner % parts:
-            return (
-                f"{schedule} needs equal parts: {inner} repeated layers do not divide over {entry.stages} stages x "
-                f"{virtual} virtual stages"
-            )
+        reason = pipeline_refusal(shape, self._counts)
         if reason is None and entry.stages == 1 and schedule is not self._choices.schedules[0][0]:
             return "a single stage has no pipeline to schedule"
         return reason

@@ -19,12 +19,12 @@ from archplace.search.strategy.blocks import BlockMaker
 from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray
 from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.families import Families
-from archplace.search.strategy.fixed import Deal, equal_deal, equal_parts, price_deal
+from archplace.search.strategy.fixed import Deal, even_deal, even_parts, price_deal
 from archplace.search.strategy.layers import Pass, operators_of, replay_of
 from archplace.search.strategy.packing import packed_loads
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.single import axes_of
-from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, refusal
+from archplace.search.strategy.strategy import DEALT_EVENLY, Strategy, refusal
 from archplace.workloads import Layer, Recompute, Workload
 
 _ROUNDING = 1e-12
@@ -102,8 +102,8 @@ def evaluate(
     ``held`` has for each stage the layers of each kind of the chain; ``recompute`` what each stage recomputes, by
     default the least of the strategy's policies that fits. Where nothing fits, the stages are those of an even cut with
     the policy that keeps least, and the result says that it is not feasible. Raises ``ValueError`` with the reason
-    where the strategy is refused, where the layers do not add up, or where ``held`` is given for a schedule of equal
-    parts.
+    where the strategy is refused, where the layers do not add up, or where ``held`` is given for a schedule that deals
+    them out evenly.
     """
     reason = refusal(strategy, problem.workload, problem.accelerators)
     if reason is not None:
@@ -183,14 +183,16 @@ class StageChoice:
     def _stages(self, held: Sequence[Sequence[int]] | None, recompute: Sequence[Recompute] | None) -> tuple[Deal, Cut]:
         """Return the layers of each stage and their price: as asked for, or the best."""
         block, strategy, rows = self._block, self._strategy, self._rows
-        equal = strategy.schedule in EQUAL_PARTS
+        equal = strategy.schedule in DEALT_EVENLY
         allowed = self._allowed(recompute)
         if held is not None:
             if equal:
-                raise ValueError(f"stages: {strategy.schedule} needs equal parts; leave the layers of the stages out")
+                raise ValueError(
+                    f"stages: {strategy.schedule} deals the layers out evenly; leave the layers of the stages out"
+                )
             deal = Deal.of(self._checked(held))
         elif equal:
-            deal = equal_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)
+            deal = even_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)
         else:
             cut = None if recompute is not None else best_cuts(rows, packed_loads(rows)).at(0)
             if cut is not None:
@@ -397,8 +399,8 @@ class Dissection:
         """Return the seconds of the pipeline's stages."""
         strategy, block = self._strategy, self._block
         shape: ScheduleShape = strategy.shape(self._job.workload)
-        if strategy.schedule in EQUAL_PARTS:
-            parts = equal_parts(block.counts, shape.virtual_stages)
+        if strategy.schedule in DEALT_EVENLY:
+            parts = even_parts(block.counts, shape.virtual_stages)
         else:
             parts = np.array(cut.held, dtype=np.float64)
         policies = np.array([cut.policies[shape.device_of(stage)] for stage in range(shape.virtual_stages)])
@@ -408,15 +410,16 @@ class Dissection:
             total: FloatArray = (parts * values[0][policies]).sum(axis=1)
             return total
 
-        pair = by_stage(passes.pair_s)
-        paired = strategy.schedule.value == "dualpipe"
-        return StageSeconds.of(
-            by_stage(passes.forward_s),
-            by_stage(passes.inputs_s),
-            by_stage(passes.weights_s),
-            float(block.table.transfer_s[0]) if strategy.stages > 1 else 0.0,
-            (pair + pair[::-1]) / 2 if paired else None,
+        forward, inputs, weights = (
+            by_stage(values) for values in (passes.forward_s, passes.inputs_s, passes.weights_s)
         )
+        overlapped = None
+        if strategy.schedule.value == "dualpipe":
+            pair, backward = by_stage(passes.pair_s), (inputs + weights)[::-1]
+            # A part may meet a larger one: no sooner than the longer pass, no later than one after the other.
+            overlapped = np.clip((pair + pair[::-1]) / 2, np.maximum(forward, backward), forward + backward)
+        transfer_s = float(block.table.transfer_s[0]) if strategy.stages > 1 else 0.0
+        return StageSeconds.of(forward, inputs, weights, transfer_s, overlapped)
 
 
 def _even(counts: Sequence[int], stages: int) -> list[list[int]]:

@@ -79,7 +79,9 @@ def exchange_seconds(
         payload = np.broadcast_to(exchange.payload_bytes, shape)
         for row, order in enumerate(orders):
             if payload[row].any():
-                target[row] += network.seconds(exchange.kind, payload[row], _group(exchange, order, replicas, row))
+                target[row] += network.seconds(
+                    exchange.kind, payload[row], exchange_group(exchange, order, replicas, row)
+                )
     return ExchangeSeconds(
         before_forward_s=by_moment[Moment.BEFORE_FORWARD],
         before_backward_s=by_moment[Moment.BEFORE_BACKWARD],
@@ -89,7 +91,7 @@ def exchange_seconds(
     )
 
 
-def _group(exchange: Exchange, order: DeviceOrder, replicas: Replicas, row: int) -> Group:
+def exchange_group(exchange: Exchange, order: DeviceOrder, replicas: Replicas, row: int) -> Group:
     """Return the devices of one exchange: those that share a copy are the nearest."""
     if exchange.expert:
         group, shards = order.expert_gradient_group, replicas.expert_shards

@@ -40,29 +40,34 @@ class Deal:
         return self.held / 2 if self.mirrored.any() else self.own
 
 
-def equal_parts(counts: Sequence[int], parts: int) -> FloatArray:
-    """Return the layers of each segment in each of ``parts`` equal parts of the model, in model order, ``(parts, S)``.
+def even_parts(counts: Sequence[int], parts: int) -> FloatArray:
+    """Return the layers of each segment in each of ``parts`` even parts of the model, in model order, ``(parts, S)``.
 
-    The first and the last segment lie in the first and the last part; what is between must divide.
+    The first and the last segment lie in the first and the last part; what is between is dealt out so that parts differ
+    by at most one layer. The larger ones are in the middle, because the ends hold more besides.
     """
     kinds = np.repeat(np.arange(len(counts)), counts)
     inner = kinds[counts[0] : len(kinds) - counts[-1]]
-    assert len(inner) % parts == 0, (counts, parts)
+    assert len(inner) >= parts, (counts, parts)
+    sizes = np.full(parts, len(inner) // parts)
+    from_middle = np.argsort(np.abs(2 * np.arange(parts) - (parts - 1)), kind="stable")
+    sizes[from_middle[: len(inner) % parts]] += 1
     held = np.array(
-        [np.bincount(layers, minlength=len(counts)) for layers in inner.reshape(parts, -1)], dtype=np.float64
+        [np.bincount(layers, minlength=len(counts)) for layers in np.split(inner, sizes.cumsum()[:-1])],
+        dtype=np.float64,
     )
     held[0, 0] += counts[0]
     held[-1, -1] += counts[-1]
     return held
 
 
-def equal_deal(counts: Sequence[int], schedule: PipelineSchedule, stages: int, virtual: int) -> Deal:
-    """Return equal parts of the repeated layers, in model order, with the first and last segment on the ends.
+def even_deal(counts: Sequence[int], schedule: PipelineSchedule, stages: int, virtual: int) -> Deal:
+    """Return even parts of the repeated layers, in model order, with the first and last segment on the ends.
 
-    ``counts`` are the layers of each segment, cut as :func:`equal_parts` does. Part ``c · stages + j`` lies on device
+    ``counts`` are the layers of each segment, cut as :func:`even_parts` does. Part ``c · stages + j`` lies on device
     ``j``; under DualPipe device ``j`` also holds part ``stages - 1 - j``.
     """
-    held = equal_parts(counts, stages * virtual).reshape(virtual, stages, len(counts)).sum(axis=0)
+    held = even_parts(counts, stages * virtual).reshape(virtual, stages, len(counts)).sum(axis=0)
     if schedule is PipelineSchedule.DUALPIPE:
         device = np.arange(stages)
         flight = in_flight(schedule, stages, virtual, 2 * stages, device).mirrored

@@ -16,11 +16,11 @@ from archplace.search.strategy.bounds import ROUNDING, balanced_s, least_recompu
 from archplace.search.strategy.chain import ChainTimes, FloatArray, IntArray, of_layers
 from archplace.search.strategy.cuts import Cut, Cuts, best_cuts
 from archplace.search.strategy.families import Family, GraphKey, Groups
-from archplace.search.strategy.fixed import Dealt, equal_deal, price_deal
+from archplace.search.strategy.fixed import Dealt, even_deal, price_deal
 from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Pass, needed_passes
 from archplace.search.strategy.packing import pack, packed_loads
-from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, short_form
+from archplace.search.strategy.strategy import DEALT_EVENLY, Strategy, short_form
 from archplace.search.strategy.table import StrategyTable
 from archplace.search.wording import count
 from archplace.workloads import LayerSharding, Recompute
@@ -141,8 +141,8 @@ class OptionSpace:
         for alike in table.alike(np.arange(len(table))):
             chain = table.chain_rows(alike, nothing, float(option.hbm_bytes))
             schedule, virtual = table.choices.schedules[table.schedule[alike[0]]]
-            if schedule in EQUAL_PARTS:
-                dealt = price_deal(chain, equal_deal(table.counts, schedule, chain.n_stages, virtual))
+            if schedule in DEALT_EVENLY:
+                dealt = price_deal(chain, even_deal(table.counts, schedule, chain.n_stages, virtual))
                 fits = np.isfinite(dealt.time_s)
             else:
                 fits = pack(chain, np.full(len(alike), np.inf))
@@ -190,8 +190,8 @@ class OptionSpace:
         table = self.table
         chain = table.with_memory(rows, times, float(self.option.hbm_bytes))
         schedule, virtual = table.choices.schedules[table.schedule[rows[0]]]
-        if schedule in EQUAL_PARTS:
-            return price_deal(chain, equal_deal(table.counts, schedule, chain.n_stages, virtual)).time_s * ROUNDING
+        if schedule in DEALT_EVENLY:
+            return price_deal(chain, even_deal(table.counts, schedule, chain.n_stages, virtual)).time_s * ROUNDING
         return packed_loads(chain).bounds_s(chain)
 
     def quick_bound_s(self, seconds: LayerSeconds) -> FloatArray:
@@ -285,8 +285,8 @@ class OptionSpace:
             chain = table.with_memory(rows[here], times.take(here), float(self.option.hbm_bytes))
             schedule, virtual = table.choices.schedules[table.schedule[rows[here[0]]]]
             limits_s = found.step_s[archs[here]]
-            if schedule in EQUAL_PARTS:
-                dealt = price_deal(chain, equal_deal(table.counts, schedule, chain.n_stages, virtual))
+            if schedule in DEALT_EVENLY:
+                dealt = price_deal(chain, even_deal(table.counts, schedule, chain.n_stages, virtual))
                 self._keep(found, archs[here], rows[here], dealt, dealt.time_s)
                 continue
             cuts = best_cuts(chain, packed_loads(chain, limits_s), limits_s)
@@ -330,10 +330,8 @@ def least_need(table: StrategyTable) -> tuple[float, int]:
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
             trial = replace(chain, capacity_bytes=middle)
-            if schedule in EQUAL_PARTS:
-                fits = np.isfinite(
-                    price_deal(trial, equal_deal(table.counts, schedule, chain.n_stages, virtual)).time_s
-                )
+            if schedule in DEALT_EVENLY:
+                fits = np.isfinite(price_deal(trial, even_deal(table.counts, schedule, chain.n_stages, virtual)).time_s)
             else:
                 fits = pack(trial, np.full(len(alike), np.inf))
             low, high = np.where(fits, low, middle), np.where(fits, middle, high)

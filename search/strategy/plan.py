@@ -19,10 +19,10 @@ from archplace.search.strategy.bounds import balanced_s
 from archplace.search.strategy.chain import FloatArray, IntArray
 from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.families import Families, Family
-from archplace.search.strategy.fixed import equal_deal, price_deal
+from archplace.search.strategy.fixed import even_deal, price_deal
 from archplace.search.strategy.packing import PackedLoads, packed_loads
 from archplace.search.strategy.problem import PlanProblem
-from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
+from archplace.search.strategy.strategy import DEALT_EVENLY, Strategy
 
 _BATCH = 64
 """Strategies whose memory is asked for at a time, at least."""
@@ -151,8 +151,8 @@ class _Search:
         block = self.blocks[number]
         chain = block.chain_rows(rows)
         schedule, virtual = block.choices.schedules[block.table.schedule[rows[0]]]
-        if schedule in EQUAL_PARTS:
-            dealt = price_deal(chain, equal_deal(block.counts, schedule, chain.n_stages, virtual))
+        if schedule in DEALT_EVENLY:
+            dealt = price_deal(chain, even_deal(block.counts, schedule, chain.n_stages, virtual))
             short = np.isinf(dealt.time_s)
             self.n_memory += int(short.sum())
             self.n_evaluated += int((~short).sum())
@@ -208,9 +208,9 @@ class _Search:
             for rows in block.table.alike(np.arange(len(block))):
                 schedule, virtual = block.choices.schedules[block.table.schedule[rows[0]]]
                 chain = block.chain_rows(rows)
-                if sum(block.counts[1:-1]) % (chain.n_stages * virtual):
+                if sum(block.counts[1:-1]) < chain.n_stages * virtual:
                     continue
-                short = price_deal(chain, equal_deal(block.counts, schedule, chain.n_stages, virtual)).short_bytes
+                short = price_deal(chain, even_deal(block.counts, schedule, chain.n_stages, virtual)).short_bytes
                 i = int(short.argmin())
                 if least is None or short[i] < least.short_bytes:
                     least = Shortage(strategy=block.strategy(int(rows[i])), short_bytes=float(short[i]))

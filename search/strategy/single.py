@@ -8,9 +8,9 @@ from archplace.search.schedule import ScheduleCache
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.blocks import BlockMaker
 from archplace.search.strategy.families import Families
-from archplace.search.strategy.fixed import Deal, equal_deal, price_deal
+from archplace.search.strategy.fixed import Deal, even_deal, price_deal
 from archplace.search.strategy.problem import PlanProblem
-from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy, refusal
+from archplace.search.strategy.strategy import DEALT_EVENLY, Strategy, refusal
 from archplace.workloads import Recompute
 
 
@@ -43,11 +43,11 @@ def step_s(
 ) -> float:
     """Return the seconds of a step of a strategy with one policy, were memory no limit.
 
-    ``held`` has for each stage the layers of each kind; it is left out for schedules of equal parts, and only for
+    ``held`` has for each stage the layers of each kind; it is left out for schedules that deal them out, and only for
     those. The same as :func:`archplace.search.strategy.evaluate.evaluate` says, sooner. Raises ``ValueError`` with the
     reason where the strategy is refused.
     """
-    equal = strategy.schedule in EQUAL_PARTS
+    equal = strategy.schedule in DEALT_EVENLY
     assert (held is None) == equal, strategy
     assert len(strategy.policies) == 1, strategy
     reason = refusal(strategy, problem.workload, problem.accelerators)
@@ -60,6 +60,6 @@ def step_s(
     if not blocks or maker.refused or not len(blocks[0]):
         raise ValueError(next(iter((*families.refused, *maker.refused, *blocks[0].table.combinations.refused))))
     block = blocks[0]
-    deal = Deal.of(held) if held else equal_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)
+    deal = Deal.of(held) if held else even_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)
     rows = block.chain_rows(np.array([0])).with_capacity(np.inf)
     return float(price_deal(rows, deal).time_s[0])

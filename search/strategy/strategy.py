@@ -1,5 +1,6 @@
 """A strategy: everything that is decided about running a training step, but for the cut of the layers into stages."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from archplace.costmodel import Offload, SharedStates, StateSharding, replica_refusal
@@ -10,8 +11,8 @@ from archplace.workloads import Axis, LayerSharding, Recompute, Workload
 DEFAULT_ORDER = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.PIPELINE)
 """Axes from neighbouring devices outwards, as Megatron-LM numbers them."""
 
-EQUAL_PARTS = frozenset({PipelineSchedule.INTERLEAVED, PipelineSchedule.DUALPIPE})
-"""Schedules whose stages all hold the same number of repeated layers: a device works on several parts of the model."""
+DEALT_EVENLY = frozenset({PipelineSchedule.INTERLEAVED, PipelineSchedule.DUALPIPE})
+"""Schedules that deal the repeated layers out beforehand: a device works on several parts of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +140,17 @@ def refusal(strategy: Strategy, workload: Workload, accelerators: int) -> str | 
             f"sharing of {strategy.states.states} needs several replicas; context {sharding.context} x data "
             f"{strategy.data} are one: share none"
         )
-    counts = [count for _, count in workload.step(sharding).layers]
-    inner, equal = sum(counts[1:-1]), strategy.schedule in EQUAL_PARTS
-    reason = schedule_refusal(strategy.shape(workload), inner if equal else sum(counts))
-    parts = strategy.stages * strategy.virtual
-    if reason is None and equal and inner % parts:
+    return pipeline_refusal(strategy.shape(workload), [count for _, count in workload.step(sharding).layers])
+
+
+def pipeline_refusal(shape: ScheduleShape, counts: Sequence[int]) -> str | None:
+    """Return why a pipeline cannot hold ``counts`` layers of each segment, with the numbers, or None."""
+    inner = sum(counts[1:-1])
+    reason = schedule_refusal(shape, inner if shape.schedule in DEALT_EVENLY else sum(counts))
+    # With unequal parts devices wait for each other in ways that no closed form tells; frameworks refuse them too.
+    if reason is None and shape.schedule is PipelineSchedule.INTERLEAVED and inner % shape.virtual_stages:
         return (
-            f"{strategy.schedule} needs equal parts: {inner} repeated layers do not divide over {strategy.stages} "
-            f"stages x {strategy.virtual} virtual stages = {parts} parts"
+            f"interleaved needs equal parts: {inner} repeated layers do not divide over {shape.stages} stages x "
+            f"{shape.virtual} virtual stages = {shape.virtual_stages} parts"
         )
     return reason

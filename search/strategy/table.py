@@ -42,7 +42,7 @@ from archplace.search.strategy.exchanges import ExchangeSeconds, boundary_s, exc
 from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Pass, replay_of
 from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
-from archplace.search.strategy.strategy import EQUAL_PARTS, Strategy
+from archplace.search.strategy.strategy import DEALT_EVENLY, Strategy
 from archplace.workloads import CollectiveKind, TrainingStep, Workload
 
 
@@ -243,7 +243,7 @@ class StrategyTable:
 
     def places_alike(self, rows: IntArray) -> Iterator[IntArray]:
         """Yield where in ``rows`` those stand that :meth:`alike` yields together."""
-        dealt = np.array([schedule in EQUAL_PARTS for schedule, _ in self.choices.schedules])
+        dealt = np.array([schedule in DEALT_EVENLY for schedule, _ in self.choices.schedules])
         kind = np.where(dealt[self.schedule[rows]], self.schedule[rows] + 1, 0)
         key = self.stages[rows] * (len(dealt) + 1) + kind
         for value in np.unique(key).tolist():

@@ -213,7 +213,7 @@ def test_refused_placements_say_why_with_numbers(placement, reason, tmp_path, ca
         ({"placement": {"expert_parallel": 2}, "stages": [34]}, "llama2-7b has no experts"),
         (
             {"placement": {"pipeline_parallel": 2, "schedule": "interleaved", "virtual_stages": 2}, "stages": [17, 17]},
-            "interleaved needs equal parts",
+            "interleaved deals the layers out evenly",
         ),
     ],
 )  # fmt: skip

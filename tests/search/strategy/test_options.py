@@ -11,11 +11,11 @@ from archplace.costmodel import SharedStates, StateSharding
 from archplace.search.pipeline import PipelineSchedule
 from archplace.search.strategy.chain import ChainRows, FloatArray
 from archplace.search.strategy.families import Families, choices_of
-from archplace.search.strategy.fixed import Deal, equal_deal, price_deal
+from archplace.search.strategy.fixed import Deal, even_deal, price_deal
 from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Pass
 from archplace.search.strategy.options import Option, OptionSpace
-from archplace.search.strategy.strategy import EQUAL_PARTS
+from archplace.search.strategy.strategy import DEALT_EVENLY
 from archplace.search.strategy.table import StrategyTable
 
 SCHEDULES = tuple(PipelineSchedule)
@@ -65,8 +65,8 @@ def deals(table: StrategyTable, row: int) -> list[Deal]:
     """Return every way to deal out the layers that the row's schedule allows."""
     stages = int(table.stages[row])
     schedule, virtual = table.choices.schedules[table.schedule[row]]
-    if schedule in EQUAL_PARTS:
-        return [equal_deal(table.counts, schedule, stages, virtual)]
+    if schedule in DEALT_EVENLY:
+        return [even_deal(table.counts, schedule, stages, virtual)]
     kinds = [kind for kind, count in enumerate(table.counts) for _ in range(count)]
     found = []
     for inner in itertools.combinations(range(1, len(kinds)), stages - 1):

@@ -13,10 +13,10 @@ from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.blocks import BlockMaker
 from archplace.search.strategy.evaluate import evaluate
 from archplace.search.strategy.families import Families
-from archplace.search.strategy.fixed import Deal, equal_deal, price_deal
+from archplace.search.strategy.fixed import Deal, even_deal, price_deal
 from archplace.search.strategy.plan import plan
 from archplace.search.strategy.problem import PlanProblem
-from archplace.search.strategy.strategy import EQUAL_PARTS, Overlap, Strategy, refusal
+from archplace.search.strategy.strategy import DEALT_EVENLY, Overlap, Strategy, refusal
 from archplace.workloads import LayerSharding, Recompute
 
 
@@ -30,8 +30,8 @@ def all_rows(problem: PlanProblem, cache: ScheduleCache) -> Iterator[tuple[Strat
 def exhaustive_s(block: StrategyBlock, row: int) -> float:
     """The least time over every cut and every stage's recomputation, each priced by itself."""
     strategy, chain = block.strategy(row), block.chain_rows(np.array([row]))
-    if strategy.schedule in EQUAL_PARTS:
-        deals = [equal_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)]
+    if strategy.schedule in DEALT_EVENLY:
+        deals = [even_deal(block.counts, strategy.schedule, strategy.stages, strategy.virtual)]
     else:
         kinds = [0, 1, 1, 1, 1, 2]
         deals = [
@@ -81,7 +81,7 @@ def test_every_strategy_found_evaluates_to_its_time() -> None:
     problem, cache = small_problem(), ScheduleCache()
     for planned in plan(problem, AXES, best=12, cache=cache).best:
         policies = [planned.block.choices.policies[number] for number in planned.cut.policies]
-        equal = planned.strategy.schedule in EQUAL_PARTS
+        equal = planned.strategy.schedule in DEALT_EVENLY
         held = None if equal else planned.cut.held
         found = evaluate(problem, planned.strategy, held=held, recompute=policies, cache=cache)
         assert found.feasible
