@@ -1,7 +1,8 @@
-"""What programs reach of an accelerator, and how their kernels cut matrix products; the data sheet says neither.
+"""What programs reach of an accelerator, how their kernels cut matrix products, and how sure predictions are.
 
-Both are optional. Without them an accelerator is what mappers assume: arrays that any division of a product may use at
-their full rate, memories at their full bandwidth, operators that start at no cost.
+The data sheet says none of it, and all are optional. Without the first two an accelerator is what mappers assume:
+arrays that any division of a product may use at their full rate, memories at their full bandwidth, operators that start
+at no cost.
 """
 
 from dataclasses import dataclass
@@ -44,3 +45,36 @@ class Calibration:
 
 NOMINAL = Calibration()
 """Data-sheet rates."""
+
+
+CENTRAL_SHARE = 0.8
+"""Share of measured steps that an interval is meant to cover; half of the others lie below it, half above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncertainty:
+    """How far measured training steps lie from what a calibration predicts, as ratios of the two.
+
+    Residuals of steps that the fit has not seen: :mod:`archplace.search.accuracy.residuals` says how they are had.
+    """
+
+    low: float
+    """Measured over predicted seconds: a tenth of the steps lies below."""
+    high: float
+    """A tenth lies above."""
+    compared: float | None = None
+    """How far the ratio of two predictions for one model on as many devices is off, in four of five pairs: what the
+    errors of both have in common cancels. None where too few steps can be compared."""
+    steps: int
+    """Measured steps that all this is drawn from."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not 0 < self.low <= self.high:
+            problems.append(f"low is {self.low:g} and high is {self.high:g}; allowed: 0 < low <= high")
+        if self.compared is not None and not self.compared >= 0:
+            problems.append(f"compared is {self.compared:g}, must not be negative")
+        if self.steps < 1:
+            problems.append(f"steps is {self.steps}, must be at least 1")
+        if problems:
+            raise ValueError("; ".join(problems))

@@ -6,6 +6,8 @@ from enum import StrEnum
 from math import prod
 from typing import Self
 
+from archplace.arch_configs.calibration import Uncertainty
+
 
 class Topology(StrEnum):
     """How the devices of one network dimension are joined."""
@@ -148,6 +150,9 @@ class Cluster:
     accelerator: str | None = None
     """Name of the built-in accelerator that the cluster consists of; None where any may stand in it."""
     software: Software = IDEAL_SOFTWARE
+    uncertainty: Uncertainty | None = None
+    """How far measured steps of the cluster's own accelerator are from predicted ones; None where no calibration says
+    so."""
 
     @property
     def size(self) -> int:

@@ -7,13 +7,14 @@ program it is one ring for each number of the shape.
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from archplace.arch_configs._builtin import builtin_names, locate
 from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
 from archplace.arch_configs._yaml import Document, KeyPath, dotted
+from archplace.arch_configs.calibration import Uncertainty
 from archplace.arch_configs.cluster import (
     IDEAL_SOFTWARE,
     Cluster,
@@ -90,6 +91,22 @@ class _Software(Sourced):
     early_stop: bool = IDEAL_SOFTWARE.early_stop
 
 
+_Ratio = Annotated[float, Field(gt=0, le=100)]
+
+
+class _Uncertainty(Sourced):
+    low: _Ratio
+    high: _Ratio
+    compared: Annotated[float, Field(ge=0, le=10)] | None = None
+    steps: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"found low {self.low:g} above high {self.high:g}; exchange them")
+        return self
+
+
 class _Cluster(FileModel):
     name: _Text
     description: str = ""
@@ -98,6 +115,7 @@ class _Cluster(FileModel):
     endpoint: _Endpoint | None = None
     host: _Host | None = None
     software: _Software | None = None
+    uncertainty: _Uncertainty | None = None
 
 
 class _ClusterFile(FileModel):
@@ -150,7 +168,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     """
     document = read_lenient(locate(name_or_path, "clusters", "cluster"))
     sections = _sections(document)
-    others: list[KeyPath] = [("cluster", part) for part in ("endpoint", "host", "software")]
+    others: list[KeyPath] = [("cluster", part) for part in ("endpoint", "host", "software", "uncertainty")]
     document = _with_dimension_problems(check_sources(document, [*sections, *others]), sections)
     file = parse_document(document, _ClusterFile).cluster
     dimensions: list[NetworkDimension] = []
@@ -173,6 +191,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         endpoint=Endpoint(start_s=endpoint.start, pass_bytes_per_s=endpoint.pass_bandwidth) if endpoint else Endpoint(),
         host=Host(bandwidth_bytes_per_s=host.bandwidth, memory_bytes=host.memory) if host else None,
         accelerator=file.accelerator,
+        uncertainty=None if file.uncertainty is None else _uncertainty(file.uncertainty),
     )
     return cluster if software is None else cluster.under(_software(software))
 
@@ -190,6 +209,10 @@ def _software(fields: _Software) -> Software:
         data_overlap=fields.data_overlap,
         early_stop=fields.early_stop,
     )
+
+
+def _uncertainty(fields: _Uncertainty) -> Uncertainty:
+    return Uncertainty(low=fields.low, high=fields.high, compared=fields.compared, steps=fields.steps)
 
 
 def _rings(dimension: _Dimension) -> list[NetworkDimension]:

@@ -9,6 +9,7 @@ from archplace.search.plan_tables import placement_of
 from archplace.search.remedies import Remedy
 from archplace.search.strategy.evaluate import EXCHANGES, Evaluation, StageView
 from archplace.search.strategy.problem import PlanProblem
+from archplace.search.uncertainty import StepUncertainty, step_uncertainty
 
 DEFINITIONS = {
     "mfu": "model FLOPs of a step, without recomputation, over what all devices could compute in its time at their "
@@ -57,6 +58,12 @@ class EvaluationView:
         """Tokens per second and device."""
         return self.evaluation.tokens_per_s / self.problem.accelerators
 
+    @property
+    def uncertainty(self) -> StepUncertainty:
+        """How sure the step time is."""
+        accelerator = self.problem.accelerator
+        return step_uncertainty(self.problem.cluster, accelerator.name, accelerator.calibration)
+
     def exposed_s(self) -> dict[str, float]:
         """Return the seconds of communication that nothing hides, by kind."""
         return {part: self.evaluation.parts_s[part] for part in EXPOSED}
@@ -82,6 +89,7 @@ class EvaluationView:
             "tokens_per_s_per_accelerator": self.tokens_per_s_per_accelerator,
             "mfu": found.mfu,
             "hfu": found.hfu,
+            **self.uncertainty.columns({"step_s": found.step_s}, {"samples_per_s": found.samples_per_s}),
             "definitions": dict(DEFINITIONS),
             "microbatches": found.microbatches,
             "parts_s": dict(found.parts_s),

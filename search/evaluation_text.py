@@ -1,13 +1,14 @@
 """An evaluated placement as text for a terminal."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from archplace.search.evaluation_tables import DEFINITIONS, EvaluationView
 from archplace.search.pipeline import Timeline
 from archplace.search.plan_text import remedy_lines
 from archplace.search.software_note import software_note
 from archplace.search.strategy.evaluate import StageView
-from archplace.search.wording import aligned, bars, gigabytes, number, pairs, percent, seconds
+from archplace.search.wording import LINE, aligned, bars, between, gigabytes, number, pairs, percent, seconds
 
 
 def evaluation_text(view: EvaluationView) -> str:
@@ -23,6 +24,8 @@ def evaluation_text(view: EvaluationView) -> str:
         *([] if note is None else [note]),
         "",
         *pairs(_figures(view)),
+        "",
+        *wrap(view.uncertainty.words, LINE),
         "",
         f"Time of a step: {seconds(found.step_s)}",
         *bars(found.parts_s, None),
@@ -66,6 +69,7 @@ def _figures(view: EvaluationView) -> list[tuple[str, str]]:
     found = view.evaluation
     return [
         ("step", seconds(found.step_s)),
+        ("expected when measured", between(*view.uncertainty.interval.of(found.step_s))),
         ("with the pipeline's exact time", seconds(found.simulated_step_s)),
         ("samples/s", number(found.samples_per_s)),
         ("tokens/s", number(found.tokens_per_s)),

@@ -46,6 +46,7 @@ ENERGY_PARTS = (
 of the servers."""
 
 _NETWORK = ENERGY_PARTS.index("network")
+_FOLLOW_TIME = (ENERGY_PARTS.index("static power"), ENERGY_PARTS.index("host"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class WorkloadMetrics:
     parts_j: tuple[float, ...] | None
     """Joules per sample of the whole cluster by :data:`ENERGY_PARTS`."""
     usd_per_sample: float | None
+    hardware_usd_per_sample: float | None
+    """What of it is hardware, written off over its service life; the rest is energy."""
     relative_throughput: float | None
     """Throughput as a fraction of the workload's best in the space; None in a run of one workload."""
 
@@ -63,6 +66,20 @@ class WorkloadMetrics:
     def joules_per_sample(self) -> float | None:
         """Joules per sample of the whole cluster."""
         return None if self.parts_j is None else sum(self.parts_j)
+
+    @property
+    def joules_time_share(self) -> float | None:
+        """Share of the joules that follows the step's seconds: static power and hosts."""
+        if self.parts_j is None:
+            return None
+        return sum(self.parts_j[part] for part in _FOLLOW_TIME) / sum(self.parts_j)
+
+    @property
+    def usd_energy_share(self) -> float | None:
+        """Share of the dollars that buys energy."""
+        if self.usd_per_sample is None or self.hardware_usd_per_sample is None:
+            return None
+        return 1 - self.hardware_usd_per_sample / self.usd_per_sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,20 +154,21 @@ def metrics_of(
     for w, workload in enumerate(workloads):
         results = [point.results[w] for point in points]
         seconds = np.array([found.placement.step_s for found in results]) / workload.global_batch
-        parts = usd = None
+        parts = usd = hardware = None
         if known:
             parts = step_energy_j(results, workload, architectures, cluster, technology, accelerators=accelerators)
             parts /= workload.global_batch
         if parts is not None and price is not None:
             cost = technology.need_cost()
-            hardware = price * (accelerators / cost.service_life_s)
-            usd = hardware * seconds + cost.energy_usd_per_j * parts.sum(axis=1)
+            hardware = price * (accelerators / cost.service_life_s) * seconds
+            usd = hardware + cost.energy_usd_per_j * parts.sum(axis=1)
         columns.append(
             [
                 WorkloadMetrics(
                     seconds_per_sample=float(seconds[i]),
                     parts_j=None if parts is None else tuple(parts[i].tolist()),
                     usd_per_sample=None if usd is None else float(usd[i]),
+                    hardware_usd_per_sample=None if hardware is None else float(hardware[i]),
                     relative_throughput=references_s[w] / float(seconds[i]) if references_s else None,
                 )
                 for i in range(len(points))

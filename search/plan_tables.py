@@ -13,7 +13,7 @@ from archplace.search.remedies import Remedy
 from archplace.search.strategy.fixed import Deal, even_deal, price_deal
 from archplace.search.strategy.plan import Plan, Planned
 from archplace.search.strategy.problem import PlanProblem
-from archplace.search.strategy.strategy import DEFAULT_ORDER, DEALT_EVENLY, Strategy
+from archplace.search.strategy.strategy import DEALT_EVENLY, DEFAULT_ORDER, Strategy
 from archplace.search.uncertainty import StepUncertainty, step_uncertainty
 
 _NUMBER = re.compile(r"\d[\d,.]*")

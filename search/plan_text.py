@@ -1,12 +1,13 @@
 """What ``plan`` found, as text for a terminal."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from archplace.search.plan_tables import PlanRow, PlanView, RefusalKind, runs_text
 from archplace.search.remedies import Remedy
 from archplace.search.software_note import software_note
 from archplace.search.strategy.strategy import DEFAULT_ORDER, Strategy
-from archplace.search.wording import aligned, count, gigabytes, number, percent, seconds
+from archplace.search.wording import LINE, aligned, count, gigabytes, number, percent, seconds
 
 MOST_REFUSALS = 10
 """Kinds of refusals that are listed."""
@@ -25,7 +26,7 @@ def plan_text(view: PlanView) -> str:
     if view.rows and note is not None:
         lines.append(note)
     if view.rows:
-        lines += ["", *_table(view.rows)]
+        lines += ["", *_table(view.rows), "", *wrap(_ties(view), LINE)]
     lines += ["", "Of all strategies", *_others(view)]
     if view.kinds:
         lines += ["", *_refused(view.kinds)]
@@ -39,6 +40,18 @@ def _answer(view: PlanView) -> str:
         f"{fits} The best strategy, {best.planned.strategy}, takes {seconds(best.planned.step_s)} a step: "
         f"{number(best.samples_per_s)} samples/s, MFU {percent(best.mfu)}."
     )
+
+
+def _ties(view: PlanView) -> str:
+    """Return how sure the times are, and which strategies are too close to the best to call."""
+    tied = sum(row.ties_with_best for row in view.rows) - 1
+    if tied == 0:
+        found = "No other strategy of the list is one with the best."
+    else:
+        found = (
+            f"The first {tied + 1} strategies are one." if tied + 1 < len(view.rows) else "All that are listed are one."
+        )
+    return f"{view.uncertainty.words} {view.uncertainty.comparison_words} {found}"
 
 
 def _no_answer(view: PlanView) -> list[str]:

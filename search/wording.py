@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+LINE = 100
+"""Characters of a line of running text."""
 _NARROW = "\u202f"
 """A narrow space at which no line breaks."""
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -29,6 +31,13 @@ def seconds(value: float) -> str:
         if value * scale >= 1:
             return f"{number(value * scale)} {unit}"
     return f"{number(value * 1e6)} µs"
+
+
+def between(low: float, high: float) -> str:
+    """Return two times in the unit that suits the longer one: ``2.1 to 2.6 s``."""
+    text = seconds(high)
+    scale = {"s": 1.0, "ms": 1e3}.get(text.rsplit(" ", 1)[1], 1e6)
+    return f"{number(low * scale, 3)} to {number(high * scale, 3)} {text.rsplit(' ', 1)[1]}"
 
 
 def gigabytes(value: float) -> str:

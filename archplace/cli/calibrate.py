@@ -27,10 +27,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hold-out", metavar="SHARE", type=float, default=0.25, help="share of the rows kept for judging (0.25)"
     )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="fit nothing: judge the values that the clusters' files have, and state the uncertainty of predictions",
+    )
     parser.add_argument("--write", action="store_true", help="write the sections into the clusters' files as well")
     parser.epilog = (
-        "Prints the section 'software' of each cluster's file, with date and errors. What is fitted are few numbers "
-        "with a meaning of their own; docs/accuracy.md describes them."
+        "Prints the sections 'software' and 'uncertainty' of each cluster's file, with date and errors. What is fitted "
+        "are few numbers with a meaning of their own; docs/accuracy.md describes them, and what intervals predictions "
+        "carry. With too few steps for an interval there is no section 'uncertainty'."
     )
 
 
@@ -40,11 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
     from archplace.arch_configs._builtin import locate
     from archplace.arch_configs.cluster_files import load_cluster
     from archplace.search.accuracy import read_steps
-    from archplace.search.accuracy.calibrate import calibrate
-    from archplace.search.accuracy.preset import fitted_text, software_section, write_section
+    from archplace.search.accuracy.calibrate import calibrate, judge
+    from archplace.search.accuracy.preset import fitted_text, software_section, uncertainty_section, write_section
 
     if not 0 <= arguments.hold_out < 1:
         raise ConfigError(_problem("--hold-out", f"found {arguments.hold_out}; allowed: from 0 to less than 1"))
+    if arguments.keep and arguments.fix:
+        raise ConfigError(_problem("--fix", "fits nothing together with --keep, which keeps every value; leave it out"))
     fixed = _fixed(arguments.fix)
     steps = read_steps(arguments.file)
     present = list(dict.fromkeys(step.hardware for step in steps))
@@ -54,19 +62,28 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(_problem("--clusters", message))
     for names in [arguments.clusters] if arguments.clusters else [[name] for name in present]:
         chosen = [step for step in steps if step.hardware in names]
-        with patience(f"fitting {len(chosen)} steps on {', '.join(names)}"):
+        doing = "judging" if arguments.keep else "fitting"
+        with patience(f"{doing} {len(chosen)} steps on {', '.join(names)}"):
             try:
-                fit = calibrate(chosen, fixed=fixed, held_out=arguments.hold_out)
+                if arguments.keep:
+                    fit = judge(chosen, held_out=arguments.hold_out)
+                else:
+                    fit = calibrate(chosen, fixed=fixed, held_out=arguments.hold_out)
             except ValueError as error:
                 raise ConfigError(_problem(arguments.file, str(error))) from None
         sources = list(dict.fromkeys(step.source for step in chosen))
-        text = fitted_text(fit, sources, datetime.datetime.now(datetime.UTC).date().isoformat())
+        date = datetime.datetime.now(datetime.UTC).date().isoformat()
+        stated = uncertainty_section(fit, sources, date)
         for name in names:
-            section = software_section(load_cluster(name), fit, text)
-            print(f"# {name}\n{section}", end="")
+            sections = {"uncertainty": stated}
+            if not arguments.keep:
+                software = software_section(load_cluster(name), fit, fitted_text(fit, sources, date))
+                sections = {"software": software, **sections}
+            print(f"# {name}\n{''.join(sections.values())}", end="")
             if arguments.write:
                 path = locate(name, "clusters", "cluster")
-                write_section(path, section)
+                for key, section in sections.items():
+                    write_section(path, key, section)
                 print(f"wrote {path}", file=sys.stderr)
     return EXIT_DONE
 

@@ -16,6 +16,7 @@ from archplace.cli._output import add_format, print_rows
 from archplace.cli._progress import ProgressLine
 from archplace.cli._resume import command_line
 from archplace.cli._shard import add_shard, search_shard
+from archplace.search.intervals import full_rows
 from archplace.search.outcome import Fate
 from archplace.search.run import RunSearch
 from archplace.search.runfile import Run, load_run
@@ -99,7 +100,7 @@ def _search(job: Run, arguments: argparse.Namespace, line: ProgressLine, resume:
             return EXIT_INFEASIBLE
         result = search.result()
         table = arguments.format == "table"
-        print_rows(front_rows(result) if table else [point.row() for point in point_views(result)], arguments.format)
+        print_rows(front_rows(result) if table else full_rows(point_views(result)), arguments.format)
     return EXIT_DONE
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_PARTIAL, ConfigError
 from archplace.cli._output import add_format, print_document, print_rows
 from archplace.cli._partial import warn_partial
+from archplace.search.intervals import bounds_row, full_rows
 from archplace.search.report.design import design_document
 from archplace.search.report.text import design_text, fate_text
 from archplace.search.run import RunResult, open_result
@@ -84,7 +85,7 @@ def _list(result: RunResult, style: str) -> int:
         if style in ("json", "yaml"):
             print_rows([], style)
         return EXIT_INFEASIBLE
-    rows = front_rows(result) if style == "table" else [point.row() for point in point_views(result)]
+    rows = front_rows(result) if style == "table" else full_rows(point_views(result))
     print_rows(rows, style)
     return EXIT_DONE
 
@@ -118,7 +119,7 @@ def _baseline(result: RunResult) -> PointView:
 def _print_point(point: PointView, style: str) -> None:
     baseline = baseline_view(point.result)
     if style == "csv":
-        print_rows([point.row()], style)
+        print_rows([{**point.row(), **bounds_row(point)}], style)
     elif style == "table":
         print(design_text(design_document(point, baseline)))
     else:

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from archplace.arch_configs import Cluster
+from archplace.arch_configs.calibration import CENTRAL_SHARE
 from archplace.arch_configs.cluster import IDEAL_SOFTWARE
 from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.search.accuracy.calibrate import Fit, FloatArray
 
 _FACTS = ("tensor_pieces", "data_overlap", "early_stop")
 """What is said about software and not fitted."""
-_SECTION = re.compile(r"^  software:[^\n]*\n(?:(?:    [^\n]*)?\n)*", re.MULTILINE)
+_SECTION = r"^  {name}:[^\n]*\n(?:(?:    [^\n]*)?\n)*"
 
 
 def fitted_text(fit: Fit, sources: Sequence[str], date: str) -> str:
@@ -58,8 +59,30 @@ def software_section(cluster: Cluster, fit: Fit, text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_section(path: Path, section: str) -> None:
-    """Put the section into a cluster file, in place of the one that is there, or else at its end.
+def uncertainty_section(fit: Fit, sources: Sequence[str], date: str) -> str:
+    """Return the section ``uncertainty`` of a cluster file, empty where the fit has too few steps to say anything.
+
+    Bounds are rounded to three digits.
+    """
+    found = fit.uncertainty
+    if found is None:
+        return ""
+    held_out = f", {len(fit.held_out_errors)} of them held out of the fit" if len(fit.held_out_errors) else ""
+    text = (
+        f"Stated {date} by archplace calibrate: central {CENTRAL_SHARE:.0%} of measured over predicted seconds of "
+        f"{found.steps} published steps ({', '.join(sources)}) on {', '.join(fit.clusters)}{held_out}, the others as "
+        "if fitted without the steps of their model"
+    )
+    lines = ["  uncertainty:", f"    steps: {found.steps}", f"    low: {found.low:.3g}", f"    high: {found.high:.3g}"]
+    if found.compared is not None:
+        lines.append(f"    compared: {found.compared:.3g}")
+    return "\n".join([*lines, f"    source: {json.dumps(text, ensure_ascii=False)}"]) + "\n"
+
+
+def write_section(path: Path, name: str, section: str) -> None:
+    """Put the section ``name`` into a cluster file, in place of the one that is there, or else at its end.
+
+    An empty section removes the one that is there.
 
     The file has the keys of ``cluster`` indented by two spaces, as the built-in ones have. Raises :class:`ConfigError`
     for a file of another form, and for one that cannot be written.
@@ -69,8 +92,11 @@ def write_section(path: Path, section: str) -> None:
         if not re.search(r"^cluster:\n  [^ ]", text, re.MULTILINE):
             message = "the keys of 'cluster' must be indented by two spaces; put the printed section in by hand"
             raise ConfigError([Problem(place=str(path), key="", message=message)])
-        new, found = _SECTION.subn(lambda _: section, text, count=1)
-        path.write_text(new if found else text.rstrip("\n") + "\n" + section, encoding="utf-8")
+        pattern = re.compile(_SECTION.format(name=name), re.MULTILINE)
+        new, found = pattern.subn(lambda _: section, text, count=1)
+        if section and not found:
+            new = text.rstrip("\n") + "\n" + section
+        path.write_text(new, encoding="utf-8")
     except OSError as error:
         message = f"cannot be written: {error.strerror or error}"
         raise ConfigError([Problem(place=str(path), key="", message=message)]) from None

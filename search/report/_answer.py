@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from archplace.search.explain import PARTS
+from archplace.search.intervals import intervals_of
 from archplace.search.metrics import ENERGY_PARTS
+from archplace.search.objectives import Objective
 from archplace.search.points import PointView
 from archplace.search.report._card import card, command, empty, facts, figure
 from archplace.search.report._html import Html, element, table
@@ -40,7 +42,7 @@ def answer_card(contents: Contents) -> Html:
     )
     if not contents.picks:
         return card("answer", title, how, empty(nothing_feasible(contents)))
-    boxes = [element("li", _pick(group, contents.baseline), class_="pick") for group in by_point(contents.picks)]
+    boxes = [element("li", _pick(group, contents), class_="pick") for group in by_point(contents.picks)]
     note: Html | None = None
     if contents.baseline is None:
         note = empty(f"No comparison: {contents.baseline_missing}")
@@ -68,8 +70,8 @@ def nothing_feasible(contents: Contents) -> str:
     return text
 
 
-def _pick(group: Sequence[Pick], baseline: PointView | None) -> list[Html | None]:
-    point = group[0].point
+def _pick(group: Sequence[Pick], contents: Contents) -> list[Html | None]:
+    point, baseline = group[0].point, contents.baseline
     compared: Html | None = None
     if baseline is not None:
         more = difference(point, baseline)
@@ -110,10 +112,29 @@ def _pick(group: Sequence[Pick], baseline: PointView | None) -> list[Html | None
                 for fact in ((name, placement), ("MFU", percent(mfu)), ("Bottleneck", bottleneck))
             ),
             *_prices(point),
+            ("Expected", _expected(point)),
+            ("Ties", _ties(point, contents)),
             ("Schedules", "proven optimal" if point.proven else "not all proven optimal"),
         ),
         command(f"show DIR {point.id}"),
     ]
+
+
+def _expected(point: PointView) -> str:
+    """Return the bounds between which a measured throughput is expected."""
+    low, high = intervals_of(point)[Objective.THROUGHPUT].of(point.samples_per_s)
+    return f"{number(low, 3)} to {number(high, 3)} samples/s when measured"
+
+
+def _ties(point: PointView, contents: Contents) -> str:
+    """Return how many designs the model cannot tell from one of the front, and the smallest of them."""
+    front = contents.front
+    tied = contents.ties[[other.id for other in front].index(point.id)]
+    if not tied:
+        return "none"
+    smallest = min(tied, key=lambda index: front[index].area_mm2)
+    text = f"{len(tied)} of the front, from {number(front[smallest].area_mm2)} mm²"
+    return f"{text} (design {front[smallest].id})" if len(tied) > 1 else f"design {front[smallest].id}"
 
 
 def _prices(point: PointView) -> list[tuple[str, str]]:

@@ -6,6 +6,10 @@ from archplace.search.wording import number
 
 _SPECIAL = {
     "id": ("design", 1.0),
+    "ties": ("ties", 1.0),
+    "tied_with": ("a tie with", 1.0),
+    "interval_probability": ("probability of the bounds (%)", 100.0),
+    "interval_basis": ("bounds drawn from", 1.0),
     "throughput_samples_per_s": ("throughput (samples/s)", 1.0),
     "bound_throughput_samples_per_s": ("bound of throughput (samples/s)", 1.0),
     "relative_throughput": ("throughput relative to the best (%)", 100.0),
@@ -35,6 +39,7 @@ _SUFFIXES = (
     ("_w", "W", 1.0),
     ("_s", "s", 1.0),
 )
+_BOUNDS = (("_low", "lower bound when measured:"), ("_high", "upper bound when measured:"))
 _ABBREVIATIONS = ("HBM",)
 
 
@@ -58,6 +63,10 @@ def cell(column: str, value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _column(column: str) -> tuple[str, float]:
+    for suffix, words in _BOUNDS:
+        if column.endswith(suffix):
+            label, scale = _column(column.removesuffix(suffix))
+            return f"{words} {label}", scale
     prefix, _, key = column.rpartition(".")
     front = f"{prefix}: " if prefix else ""
     if key in _SPECIAL:

@@ -68,6 +68,7 @@ def header(contents: Contents) -> list[Html]:
         ),
         element("p", contents.warning, class_="warning", role="alert") if contents.warning else Html(""),
         element("p", contents.note, class_="caveat"),
+        element("p", contents.sureness, class_="caveat") if contents.sureness else Html(""),
         element("p", f"archplace {__version__}, inputs ", element("code", run.digest[:16]), class_="lead"),
         element(
             "details",

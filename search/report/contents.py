@@ -3,7 +3,9 @@
 from dataclasses import asdict, dataclass
 
 from archplace import __version__
+from archplace.arch_configs.calibration import CENTRAL_SHARE
 from archplace.search.budgets import Budget, budgets_of
+from archplace.search.intervals import full_rows, ties_of, uncertainty_of
 from archplace.search.points import PointView, Row, baseline_view, point_views
 from archplace.search.report._axes import axes_row
 from archplace.search.report.design import difference_row
@@ -35,6 +37,8 @@ class Contents:
     baseline_missing: str
     """Why there is no baseline point; empty where there is one."""
     picks: tuple[Pick, ...]
+    ties: tuple[tuple[int, ...], ...]
+    """Of each design of the front the positions of those that the model cannot tell from it, the closest first."""
     counts: Counts
     option_reasons: tuple[ReasonGroup, ...]
     architecture_reasons: tuple[ReasonGroup, ...]
@@ -45,6 +49,7 @@ class Contents:
     def of(cls, result: RunResult) -> "Contents":
         """Digest a run."""
         front, baseline, counts = point_views(result), baseline_view(result), Counts.of(result)
+        ties = ties_of(front)
         options = group_reasons(result.outcome.option_reasons)
         architectures = group_architectures(result.outcome.reasons)
         missing = ""
@@ -55,14 +60,15 @@ class Contents:
         return cls(
             result=result,
             front=tuple(front),
-            rows=tuple(point.row() for point in front),
+            rows=tuple(full_rows(front)),
             baseline=baseline,
             baseline_missing=missing,
             picks=picks(front, baseline),
+            ties=tuple(ties),
             counts=counts,
             option_reasons=options,
             architecture_reasons=architectures,
-            findings=health(result, front, counts, options, architectures),
+            findings=health(result, front, ties, counts, options, architectures),
             budgets=budgets_of(result.run),
         )
 
@@ -71,6 +77,14 @@ class Contents:
         """What to keep in mind about every number."""
         priced = any(point.metrics.joules_per_sample is not None for point in self.front[:1])
         return f"{CAVEAT} {PRIORS}" if priced else CAVEAT
+
+    @property
+    def sureness(self) -> str:
+        """How far measured figures may be from the ones that stand here, and when two designs are a tie."""
+        if not self.front:
+            return ""
+        uncertainty = uncertainty_of(self.front[0])
+        return f"{uncertainty.words} {uncertainty.comparison_words}"
 
     @property
     def warning(self) -> str:
@@ -110,6 +124,7 @@ def document(contents: Contents) -> dict[str, object]:
     return {
         "archplace_version": __version__,
         "note": contents.note,
+        **({"uncertainty": _uncertainty(contents)} if contents.front else {}),
         **({"warning": contents.warning} if contents.warning else {}),
         "run": {
             "name": run.name,
@@ -158,6 +173,18 @@ def document(contents: Contents) -> dict[str, object]:
         ],
         "health": [asdict(finding) for finding in contents.findings],
         "front": list(contents.rows),
+    }
+
+
+def _uncertainty(contents: Contents) -> Row:
+    found = uncertainty_of(contents.front[0])
+    return {
+        "words": contents.sureness,
+        "basis": str(found.basis),
+        "probability": CENTRAL_SHARE,
+        "measured_over_predicted_s_low": found.interval.low,
+        "measured_over_predicted_s_high": found.interval.high,
+        "error_of_ratios": found.compared,
     }
 
 

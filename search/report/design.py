@@ -2,8 +2,10 @@
 
 from archplace.search.choices import WorkloadResult
 from archplace.search.explain import Explanation
+from archplace.search.intervals import bounds_row, ties_of, ties_row, uncertainty_of
 from archplace.search.metrics import ENERGY_PARTS, WorkloadMetrics
-from archplace.search.points import PointView, Row, placement_row
+from archplace.search.outcome import Fate
+from archplace.search.points import PointView, Row, placement_row, point_views
 from archplace.search.report.picks import difference
 from archplace.workloads import Workload
 
@@ -21,6 +23,7 @@ def design_document(point: PointView, baseline: PointView | None) -> Row:
             for other in result.outcome.records[point.point.architecture].points
             if other.number != point.point.number
         ]
+    document["expected"] = {**bounds_row(point), **_ties(point), "words": uncertainty_of(point).words}
     if slack := point.slack():
         document["budgets"] = slack
     document["architecture"] = point.architecture()
@@ -32,6 +35,15 @@ def design_document(point: PointView, baseline: PointView | None) -> Row:
     ]
     document["difference_to_baseline"] = difference_row(point, baseline)
     return document
+
+
+def _ties(point: PointView) -> Row:
+    """Return the ties of a design of the front; nothing for one that is not on it."""
+    if point.is_baseline or point.fate is not Fate.FRONT:
+        return {}
+    front = point_views(point.result)
+    index = [other.id for other in front].index(point.id)
+    return ties_row(front, ties_of(front)[index])
 
 
 def difference_row(point: PointView, baseline: PointView | None) -> Row | None:

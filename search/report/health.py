@@ -9,9 +9,12 @@ import numpy as np
 
 from archplace.search.budgets import budgets_of
 from archplace.search.choices import WorkloadResult
+from archplace.search.intervals import SURE
+from archplace.search.objectives import Objectives
 from archplace.search.offered import Offered
 from archplace.search.points import PointView, architecture_row
 from archplace.search.report._format import cell, heading
+from archplace.search.report.objectives import in_words
 from archplace.search.report.summary import Counts, ReasonGroup
 from archplace.search.run import RunResult
 from archplace.search.tables import gap_text
@@ -47,6 +50,7 @@ class Finding:
 def health(
     result: RunResult,
     front: Sequence[PointView],
+    ties: Sequence[Sequence[int]],
     counts: Counts,
     option_reasons: Sequence[ReasonGroup],
     architecture_reasons: Sequence[ReasonGroup],
@@ -62,7 +66,8 @@ def health(
     if front:
         found += [
             *_pinned(result, front),
-            _ties(front),
+            _equals(front),
+            *_ties(front, ties),
             _proofs(result, front),
             *_binding(result, front),
             *_gap(result),
@@ -140,19 +145,41 @@ def _pinned(result: RunResult, front: Sequence[PointView]) -> list[Finding]:
     return found
 
 
-def _ties(front: Sequence[PointView]) -> Finding:
+def _equals(front: Sequence[PointView]) -> Finding:
     groups: dict[tuple[float, ...], list[str]] = {}
     for point in front:
         groups.setdefault(point.point.values, []).append(str(point.id))
     ties = [group for group in groups.values() if len(group) > 1]
     if not ties:
-        return Finding(level=Level.GOOD, title="No ties", text="No two designs on the front have equal objectives.")
+        return Finding(level=Level.GOOD, title="No equals", text="No two designs on the front have equal objectives.")
     examples = "; ".join(" = ".join(group[:4]) + (" = …" if len(group) > 4 else "") for group in ties[:3])
     text = (
         f"{sum(len(group) for group in ties)} designs on the front are equal to another one in every objective "
         f"({examples}{'; …' if len(ties) > 3 else ''}): choose among them by what the objectives leave out."
     )
-    return Finding(level=Level.NOTE, title="Ties on the front", text=text)
+    return Finding(level=Level.NOTE, title="Equals on the front", text=text)
+
+
+def _ties(front: Sequence[PointView], ties: Sequence[Sequence[int]]) -> list[Finding]:
+    """Say how many designs differ by less than predictions are worth, and what one gets by choosing among ties."""
+    unsure = [name for name in front[0].result.outcome.objectives.names if name not in SURE]
+    if not unsure:
+        return []
+    words = in_words(Objectives(names=tuple(unsure)))
+    tied = [index for index, others in enumerate(ties) if others]
+    if not tied:
+        text = f"No two designs on the front are closer in {words} than comparisons of predictions are off."
+        return [Finding(level=Level.GOOD, title="No ties", text=text)]
+    text = (
+        f"{len(tied)} of {count(len(front), 'front design')} cannot be told from another one in {words}: their "
+        "intervals for comparison overlap. Choose among ties by what is surer, or by what the objectives leave out."
+    )
+    best = tied[0]
+    smallest = min((best, *ties[best]), key=lambda index: front[index].area_mm2)
+    if smallest != best:
+        saved = 1 - front[smallest].area_mm2 / front[best].area_mm2
+        text += f" Design {front[smallest].id} is a tie with design {front[best].id} and {percent(saved)} smaller."
+    return [Finding(level=Level.NOTE, title="Ties on the front", text=text)]
 
 
 def _proofs(result: RunResult, front: Sequence[PointView]) -> Finding:

@@ -1,12 +1,13 @@
 """A design point as text for a terminal."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 
 from archplace.search.objectives import Objective
 from archplace.search.points import OBJECTIVE_COLUMNS
 from archplace.search.report._format import cell, heading
 from archplace.search.report.objectives import axis
-from archplace.search.wording import aligned, bars, gigabytes, number, pairs, percent, seconds, signed_percent
+from archplace.search.wording import LINE, aligned, bars, gigabytes, number, pairs, percent, seconds, signed_percent
 
 _LAST = ("tokens_per_s", "mfu", "bottleneck", "proven_optimal")
 FIGURES = (
@@ -40,6 +41,9 @@ def design_text(document: Mapping[str, object]) -> str:
     assert isinstance(workloads, Sequence)
     lines = [title, *(["throughput, energy and cost are geometric means"] if len(workloads) > 1 else []), ""]
     lines += pairs((heading(key), cell(key, document[key])) for key in document if key in FIGURES)
+    expected = document["expected"]
+    assert isinstance(expected, Mapping)
+    lines += ["", *_expected(expected)]
     several = document.get("other_designs")
     if isinstance(several, Sequence) and several:
         lines += ["", f"Other designs on this architecture: {', '.join(map(str, several))}"]
@@ -56,6 +60,19 @@ def design_text(document: Mapping[str, object]) -> str:
     for workload in workloads:
         lines += ["", *_workload(workload)]
     return "\n".join(lines)
+
+
+def _expected(expected: Mapping[str, object]) -> list[str]:
+    """Return the bounds between which measured figures are expected, and what the design cannot be told from."""
+    lines = ["Expected when measured, and ties"]
+    rows = []
+    for key, low in expected.items():
+        if key.endswith("_low"):
+            column = key.removesuffix("_low")
+            rows.append((heading(column), f"{cell(column, low)} to {cell(column, expected[f'{column}_high'])}"))
+    if expected.get("ties"):
+        rows.append(("ties", f"{expected['ties']}: {expected['tied_with']}"))
+    return [*lines, *pairs(rows), *(f"  {line}" for line in wrap(str(expected["words"]), LINE))]
 
 
 def fate_text(row: Mapping[str, object]) -> str:

@@ -83,9 +83,21 @@ def test_calibrate_prints_a_section_that_a_cluster_file_can_have(steps, capsys):
     assert "2 published steps (sc21) on a100-80gb-selene" in section["source"]["dispatch"]
 
 
+def test_calibrate_can_keep_the_values_and_state_how_far_off_they_are(steps, capsys):
+    rows = [ROWS[index % 2].replace(("a,", "b,")[index % 2], f"r{index},", 1) for index in range(10)]
+    assert main(["calibrate", steps(*rows), "--keep"]) == 0
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert list(found) == ["uncertainty"]
+    assert found["uncertainty"]["steps"] == 10
+    assert 0.8 < found["uncertainty"]["low"] <= found["uncertainty"]["high"] < 1.25
+    # Two models are too few to say anything of comparisons.
+    assert "compared" not in found["uncertainty"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--keep", "--fix", "tensor_rate=0.8"], "fits nothing together with --keep"),
         (["--clusters", "tpu-v5p"], "no step of the file is on 'tpu-v5p'"),
         (["--fix", "magic=2"], "found 'magic'; allowed: dispatch_s, tensor_rate"),
         (["--fix", "dispatch_s"], "write NAME=VALUE with a number"),

@@ -157,7 +157,8 @@ def test_health_names_ties_missing_proofs_and_a_reason_that_rejects_most() -> No
     changed.outcome.reasons.own.pop(7)
     changed = replace(changed, architectures=replace(result.architectures, area_mm2=areas))
     findings = {finding.title: finding.text for finding in Contents.of(changed).findings}
-    assert "1 = 4" in findings["Ties on the front"]
+    assert "1 = 4" in findings["Equals on the front"]
+    assert "cannot be told from another one in throughput" in findings["Ties on the front"]
     assert "more than 10.0 %" in findings["Schedules without proof"]
     assert "5 of 8 architectures (62.5 %)" in findings["One constraint rejects most architectures"]
 
