@@ -36,7 +36,7 @@ class Flow:
     """Activations of the forward pass that the backward pass reads."""
     parameters: tuple[int, ...]
     gradients: tuple[int, ...]
-    """Gradients of parameters that an operator writes."""
+    """Gradients of parameters as the optimizer reads them: without those from which an operator makes others."""
     given: tuple[int, ...]
     """What an operator reads and none writes, parameters apart: what enters, constants, and what the trace does not
     say the origin of."""
@@ -78,7 +78,7 @@ class Flow:
             producer=producer,
             kept=kept,
             parameters=parameters,
-            gradients=tuple(t for t in producer if tensors[t].role is TensorRole.GRADIENT),
+            gradients=_gradients(layer, producer),
             given=given,
             values=tuple(values),
         )
@@ -89,6 +89,18 @@ class Flow:
             side = Side.of(op)
             for r, access in enumerate(op.reads):
                 yield i, r, (access.tensor, side)
+
+
+def _gradients(layer: TensorLayer, producer: dict[int, int]) -> tuple[int, ...]:
+    """Gradients that operators write, without those from which others are added up or exchanged."""
+    roles = [tensor.role for tensor in layer.tensors]
+    added = {
+        read.tensor
+        for op in layer.operators
+        if any(roles[write.tensor] is TensorRole.GRADIENT for write in op.writes)
+        for read in op.reads
+    }
+    return tuple(t for t in producer if roles[t] is TensorRole.GRADIENT and t not in added)
 
 
 def _producers(layer: TensorLayer) -> dict[int, int]:

@@ -37,7 +37,7 @@ from archplace.workloads.traced.rates import Rates
 from archplace.workloads.traced.resharding import Conversion, conversion
 from archplace.workloads.traced.shareable import Shareable
 from archplace.workloads.traced.states import PARTIAL, REPLICATED, Cutting, State, local_tensor
-from archplace.workloads.traced.tensor_graph import TensorLayer, TensorRole
+from archplace.workloads.traced.tensor_graph import TensorLayer
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class _Program:
                 self._require(flag, (t, Side.FORWARD), s)
         for tensors, side in ((layer.leaves, Side.FORWARD), (layer.gradients_leave, Side.BACKWARD)):
             for t in tensors:
-                self._require(1, (t, side), self._boundary(t))
+                self._require(1, (t, side), self._cutting.between(layer.tensors[t]))
         self._deliver_gradients()
         if limit is not None:
             self._limit(limit)
@@ -159,14 +159,11 @@ class _Program:
         parts = tuple(state for state in states if state.is_cut)
         return parts if parts and self._cutting.keeps_cut else (*states, PARTIAL)
 
-    def _boundary(self, tensor: int) -> State:
-        found = self._layer.tensors[tensor]
-        passing = found.role in (TensorRole.PARAMETER, TensorRole.CONSTANT)
-        return REPLICATED if passing else self._cutting.at_boundary(found)
-
     def _given_states(self) -> dict[int, State]:
         between = {*self._layer.enters, *self._layer.gradients_enter}
-        return {t: self._boundary(t) if t in between else REPLICATED for t in self._flow.given}
+        return {
+            t: self._cutting.between(self._layer.tensors[t]) if t in between else REPLICATED for t in self._flow.given
+        }
 
     def _states_made(self, value: Value) -> dict[State, Term]:
         """In which states a value comes to be: the sums of the flags that leave it so."""

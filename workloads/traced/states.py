@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from archplace.workloads.layer_sharding import ContextKind, LayerSharding
 from archplace.workloads.operators import Axis
-from archplace.workloads.traced.tensor_graph import Symbol, Tensor
+from archplace.workloads.traced.tensor_graph import Symbol, Tensor, TensorRole
 
 
 class Holding(StrEnum):
@@ -119,12 +119,12 @@ class Cutting:
         """Whether the group can share a loop or an atom."""
         return symbol in self.symbols and size % self.degree == 0
 
-    def at_boundary(self, tensor: Tensor) -> State:
-        """Return the state of a tensor between layers.
+    def between(self, tensor: Tensor) -> State:
+        """Return the state of a tensor between layers; parameters and constants are whole.
 
         Raises ``ValueError`` where it cannot be shared as it should.
         """
-        if self.boundary is None:
+        if self.boundary is None or tensor.role in (TensorRole.PARAMETER, TensorRole.CONSTANT):
             return REPLICATED
         atoms = {
             cut(d, a): atom

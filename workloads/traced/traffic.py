@@ -22,32 +22,37 @@ def moved_bytes(
 def read_bytes(op: TensorOp, tensors: Sequence[Tensor], states: Sequence[State], degree: int) -> float:
     """Return the bytes that one device reads: each tensor once; of a table that is looked up only the rows met.
 
-    These are as many as the result has. A view reads nothing.
+    These are as many as what goes in or comes out beside the table. A view reads nothing.
     """
-    if op.kind is TensorOpKind.VIEW:
-        return 0.0
-    held = {
-        (access.tensor, state): local_tensor(tensors[access.tensor], state, degree).bytes
-        for access, state in zip(op.reads, states, strict=True)
-    }
-    if op.kind is not TensorOpKind.LOOKUP:
-        return sum(held.values())
-    result = sum(tensors[access.tensor].bytes for access in op.writes)
-    tables = {access.tensor for access in op.reads if _is_table(op, access)}
-    return sum(min(size, result) if tensor in tables else size for (tensor, _), size in held.items())
+    return _bytes(op, op.reads, tensors, states, degree)
 
 
 def written_bytes(op: TensorOp, tensors: Sequence[Tensor], states: Sequence[State], degree: int) -> float:
-    """Return the bytes that one device writes; a view writes nothing."""
+    """Return the bytes that one device writes, counted likewise."""
+    return _bytes(op, op.writes, tensors, states, degree)
+
+
+def is_table(op: TensorOp, access: Access) -> bool:
+    """Whether an operand of a lookup is the table, or its gradient.
+
+    A loop runs along it that no other operand has, or it is met in irregular order.
+    """
+    if op.kind is not TensorOpKind.LOOKUP:
+        return False
+    others = {
+        index for other in (*op.reads, *op.writes) if other is not access for dim in other.loops for index in dim
+    }
+    return any(index is None or index not in others for dim in access.loops for index in dim)
+
+
+def _bytes(
+    op: TensorOp, operands: Sequence[Access], tensors: Sequence[Tensor], states: Sequence[State], degree: int
+) -> float:
     if op.kind is TensorOpKind.VIEW:
         return 0.0
-    return sum(
-        local_tensor(tensors[access.tensor], state, degree).bytes
-        for access, state in zip(op.writes, states, strict=True)
-    )
-
-
-def _is_table(op: TensorOp, access: Access) -> bool:
-    """Whether a loop runs along the operand that no other operand of a lookup has, or meets it in irregular order."""
-    others = {index for other in (*op.reads, *op.writes) if other is not access for dim in other.loops for index in dim}
-    return any(index is None or index not in others for dim in access.loops for index in dim)
+    beside = [tensors[access.tensor].bytes for access in (*op.reads, *op.writes) if not is_table(op, access)]
+    held = {}
+    for access, state in zip(operands, states, strict=True):
+        size = local_tensor(tensors[access.tensor], state, degree).bytes
+        held[access.tensor, state] = min(size, max(beside, default=0.0)) if is_table(op, access) else size
+    return sum(held.values())

@@ -63,7 +63,7 @@ def least_seconds(layer, cutting, rates):
     states = [places.states(layer, t) for t in range(len(layer.tensors))]
     gradient_of = {layer.tensors[t].gradient_of: t for t in flow.gradients}
     boundary = {
-        t: cutting.at_boundary(layer.tensors[t])
+        t: cutting.between(layer.tensors[t])
         for t in (*layer.enters, *layer.leaves, *layer.gradients_enter, *layer.gradients_leave)
     }
 
