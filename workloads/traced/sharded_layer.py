@@ -1,4 +1,9 @@
-"""A layer as one device of a group executes it: local tensors, local operators, and the exchanges between them."""
+"""A layer as one device of a group executes it: local tensors, local operators, and the exchanges between them.
+
+Gradients of parameters that every device stores, as those of norms under sequence parallelism, are left as partial sums
+where the program chose so: they are added once per step over all microbatches, and an exchange of so few bytes once per
+step is not counted, as in built-in models.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +13,7 @@ from archplace.workloads.precision import FP32_BYTES
 from archplace.workloads.traced.assignment import Assignment
 from archplace.workloads.traced.choices import Choice, statistics_rows
 from archplace.workloads.traced.flow import Flow, Side, Value
-from archplace.workloads.traced.states import PARTIAL, REPLICATED, Cutting, State, local_tensor
+from archplace.workloads.traced.states import REPLICATED, Cutting, State, local_tensor
 from archplace.workloads.traced.tensor_graph import (
     Access,
     Atom,
@@ -102,8 +107,6 @@ class _Sharing:
                 parameter = layer.tensors[t].gradient_of
                 self._at((t, Side.BACKWARD), REPLICATED if parameter is None else found.stored[parameter])
         gradients_leave = tuple(self._at((t, Side.BACKWARD), self._boundary(t)) for t in layer.gradients_leave)
-        if found.summed:
-            self._sum_gradients()
         return ShardedLayer(
             layer=replace(
                 layer,
@@ -263,28 +266,3 @@ class _Sharing:
             op = replace(op, reads=(*op.reads, Access(total, unindexed)))
         left = max(1, passes - reductions)
         return replace(op, operations_per_element=each * left, passes=left, reductions=0)
-
-    def _sum_gradients(self) -> None:
-        """Add the gradients of what every device stores, in one exchange of all."""
-        summed = self._assignment.summed
-        partial = [self._held[(t, Side.BACKWARD), PARTIAL] for t in summed]
-        totals = [self._hold(t, REPLICATED, Side.BACKWARD) for t in summed]
-        name = self._names.fresh(f"gradients.{CollectiveKind.ALL_REDUCE}")
-        self._operators.append(
-            TensorOp(
-                name=name,
-                kind=TensorOpKind.MOVE,
-                phase=Phase.WEIGHT_GRADIENT,
-                loops=(),
-                reads=tuple(Access(t, _unindexed(self._tensors[t])) for t in partial),
-                writes=tuple(Access(t, _unindexed(self._tensors[t])) for t in totals),
-                operations_per_element=0.0,
-            )
-        )
-        self._exchanges[name] = Exchange(
-            kind=CollectiveKind.ALL_REDUCE, axis=self._cutting.axis, group_size=self._cutting.degree
-        )
-
-
-def _unindexed(tensor: Tensor) -> tuple[tuple[None, ...], ...]:
-    return tuple(tuple(None for _ in dim) for dim in tensor.dims)
