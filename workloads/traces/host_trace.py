@@ -47,6 +47,8 @@ class Tensor(NamedTuple):
     device: str
     shape: tuple[int, ...]
     dtype: str
+    strides: tuple[int, ...] | None = None
+    """Steps in elements along each dimension; None in traces older than schema 1.1.1."""
 
     @property
     def size_bytes(self) -> int:
@@ -225,13 +227,20 @@ def _take_tensors(
             raise ValueError(f"{where} is a tensor of {elements!r:.30} elements of {item_bytes!r:.30} bytes")
         begin = offset * item_bytes
         end = begin + _span(elements, shape, strides) * item_bytes
-        found.append(Tensor(number, storage, begin, end, elements, item_bytes, device, tuple(shape), dtype))
+        steps = _steps(shape, strides)
+        found.append(Tensor(number, storage, begin, end, elements, item_bytes, device, tuple(shape), dtype, steps))
         return
     for place, item in enumerate(value):
         if isinstance(item, list) and item:
             shape_of = shape[place] if isinstance(shape, list) and place < len(shape) else None
             step = strides[place] if isinstance(strides, list) and place < len(strides) else None
             _take_tensors(item, shape_of, step, dtypes, found, where)
+
+
+def _steps(shape: list[int], strides: object) -> tuple[int, ...] | None:
+    if not isinstance(strides, list) or len(strides) != len(shape) or not all(type(step) is int for step in strides):
+        return None
+    return tuple(strides)
 
 
 def _span(elements: int, shape: list[int], strides: object) -> int:
