@@ -174,6 +174,14 @@ def price_accelerator_area(accelerator: Accelerator, technology: Technology) -> 
     In the process that the chip is made in, which its file names, its section ``die`` counts: the result is its die. In
     any other it is that of its working parts, as a design space's architectures are priced.
     """
+    return float(area_mm2(_priced(accelerator, technology), technology)[0])
+
+
+def accelerator_area_breakdown(accelerator: Accelerator, technology: Technology) -> AreaBreakdown:
+    """Return the components of :func:`price_accelerator_area`, each of shape ``(1,)``."""
+    return area_breakdown(_priced(accelerator, technology), technology)
+
+
+def _priced(accelerator: Accelerator, technology: Technology) -> Resources:
     made_in_it = accelerator.technology == technology.name
-    resources = Resources.on_die(accelerator) if made_in_it else Resources.of(Architectures.of(accelerator))
-    return float(area_mm2(resources, technology)[0])
+    return Resources.on_die(accelerator) if made_in_it else Resources.of(Architectures.of(accelerator))

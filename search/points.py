@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from archplace.arch_configs.architectures import Architectures
+from archplace.arch_configs.area import accelerator_area_breakdown, area_breakdown
 from archplace.costmodel.network import NetworkPricer
 from archplace.search.budgets import budgets_of, tightest
 from archplace.search.choices import WorkloadResult
@@ -132,6 +133,16 @@ class PointView:
         """Area by the space's technology table."""
         return float(self.group.architectures.area_mm2[self.row_number])
 
+    @cached_property
+    def area_parts_mm2(self) -> dict[str, float]:
+        """Area by component, by the space's technology table; of the baseline as its area is priced."""
+        run = self.result.run
+        if self.is_baseline and run.baseline is not None:
+            found = accelerator_area_breakdown(run.baseline, run.space.technology)
+        else:
+            found = area_breakdown(self.architectures, run.space.technology)
+        return {component: float(area[0]) for component, area in found.by_component().items()}
+
     @property
     def samples_per_s(self) -> float:
         """Sequences per second; with several workloads their geometric mean."""
@@ -218,7 +229,8 @@ class PointView:
 
     def row(self) -> Row:
         """Return the whole design point in one flat row, SI units."""
-        return {**self.known(), **self.breakdown()}
+        areas = {f"area_{component}_mm2": area for component, area in self.area_parts_mm2.items()}
+        return {**self.known(), **self.breakdown(), **areas}
 
     def known(self) -> Row:
         """Return what is known of the point without explaining it."""

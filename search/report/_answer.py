@@ -8,7 +8,9 @@ from archplace.search.metrics import ENERGY_PARTS
 from archplace.search.objectives import Objective
 from archplace.search.points import PointView
 from archplace.search.report._card import card, command, empty, facts, figure
+from archplace.search.report._format import heading
 from archplace.search.report._html import Html, element, table
+from archplace.search.report.area_plot import draw_area, prepare_area
 from archplace.search.report.contents import Contents
 from archplace.search.report.front_plot import describe
 from archplace.search.report.picks import Pick, by_point, difference
@@ -169,7 +171,7 @@ def why_card(contents: Contents) -> Html:
     points = labelled_points(contents.picks, contents.baseline)
     if not points:
         return card("why", title, how, empty("There is no feasible design to explain."))
-    data = prepare_why(points)
+    data, areas = prepare_why(points), prepare_area(points)
     energy = any(bar.energy_j is not None for bar in data.bars)
     numbers = table(
         "Seconds of a step by part, and bytes per device of the fullest stage",
@@ -201,7 +203,28 @@ def why_card(contents: Contents) -> Html:
             "is the HBM capacity of the placement.",
         ),
         *_energy(data),
-        element("details", element("summary", "The numbers behind the figures"), numbers),
+        element("h3", "Area of the chip"),
+        figure(
+            "area-plot",
+            draw_area(areas),
+            "Area of one accelerator by component, by the space's technology "
+            "table; overhead is routing, clocks, test and white space.",
+        ),
+        element("details", element("summary", "The numbers behind the figures"), numbers, _areas(points)),
+    )
+
+
+def _areas(points: Sequence[tuple[str, PointView]]) -> Html:
+    """Return the areas that the figure shows as a table."""
+    parts = list(points[0][1].area_parts_mm2)
+    return table(
+        "Area of one accelerator by component",
+        ("design", *(heading(f"area_{part}_mm2") for part in parts), "sum (mm²)"),
+        [
+            (label, *(number(point.area_parts_mm2[part]) for part in parts), number(point.area_mm2))
+            for label, point in points
+        ],
+        numeric=range(1, len(parts) + 2),
     )
 
 

@@ -39,6 +39,12 @@ _SUFFIXES = (
     ("_w", "W", 1.0),
     ("_s", "s", 1.0),
 )
+AREA_WORDS = {
+    "hbm_phy": "HBM interfaces",
+    "interfaces": "links",
+    "fixed_function": "fixed functions",
+}
+"""Components of an area whose names say too little."""
 _BOUNDS = (("_low", "lower bound when measured:"), ("_high", "upper bound when measured:"))
 _ABBREVIATIONS = ("HBM",)
 
@@ -67,6 +73,9 @@ def _column(column: str) -> tuple[str, float]:
         if column.endswith(suffix):
             label, scale = _column(column.removesuffix(suffix))
             return f"{words} {label}", scale
+    if column.startswith("area_") and column.endswith("_mm2") and column != "area_mm2":
+        part = column.removeprefix("area_").removesuffix("_mm2")
+        return f"area of {AREA_WORDS.get(part, _words(part))} (mm²)", 1.0
     prefix, _, key = column.rpartition(".")
     front = f"{prefix}: " if prefix else ""
     if key in _SPECIAL:

@@ -40,6 +40,21 @@ ENERGY_STYLE: dict[str, tuple[str, str]] = {
 }
 """Part of the energy to (colour, pattern); what is also a part of the time has the same colour."""
 
+AREA_STYLE: dict[str, tuple[str, str]] = {
+    "tensor_units": (BLUE, ""),
+    "tensor_buffers": (BLUE, "/"),
+    "vector_units": (SKY, ""),
+    "vector_buffers": (SKY, "/"),
+    "control": (PURPLE, ""),
+    "fp64": (PURPLE, "/"),
+    "global_buffer": (YELLOW, ""),
+    "hbm_phy": (ORANGE, ""),
+    "interfaces": (GREEN, ""),
+    "fixed_function": (LIGHT_GREY, ""),
+    "overhead": (GREY, "x"),
+}
+"""Component of the area to (colour, pattern); buffers have the colour of their units."""
+
 MEMORY_STYLE: dict[str, str] = {
     "weights": BLUE,
     "gradients": SKY,

@@ -27,6 +27,7 @@ def design_document(point: PointView, baseline: PointView | None) -> Row:
     if slack := point.slack():
         document["budgets"] = slack
     document["architecture"] = point.architecture()
+    document["area_parts_mm2"] = dict(point.area_parts_mm2)
     document["workloads"] = [
         _workload(workload, found, why, figures)
         for workload, found, why, figures in zip(

@@ -5,7 +5,7 @@ from textwrap import wrap
 
 from archplace.search.objectives import Objective
 from archplace.search.points import OBJECTIVE_COLUMNS
-from archplace.search.report._format import cell, heading
+from archplace.search.report._format import AREA_WORDS, cell, heading
 from archplace.search.report.objectives import axis
 from archplace.search.wording import LINE, aligned, bars, gigabytes, number, pairs, percent, seconds, signed_percent
 
@@ -57,6 +57,10 @@ def design_text(document: Mapping[str, object]) -> str:
     architecture = document["architecture"]
     assert isinstance(architecture, Mapping)
     lines += ["", "Architecture", *pairs((heading(key), cell(key, value)) for key, value in architecture.items())]
+    areas = document["area_parts_mm2"]
+    assert isinstance(areas, Mapping)
+    lines += ["", f"Area: {number(sum(areas.values()))} mm²"]
+    lines += bars({AREA_WORDS.get(part, part.replace("_", " ")): area for part, area in areas.items()}, "mm²")
     for workload in workloads:
         lines += ["", *_workload(workload)]
     return "\n".join(lines)

@@ -1,35 +1,18 @@
 """Why a design takes the time and the memory that it does: stacked bars of step seconds and of the fullest stage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plotly import graph_objects as go
-from plotly.subplots import make_subplots
 
 from archplace.costmodel import StageMemory
 from archplace.search.explain import PARTS
 from archplace.search.metrics import ENERGY_PARTS
 from archplace.search.points import PointView
-from archplace.search.report.colours import (
-    AXIS,
-    BLACK,
-    ENERGY_STYLE,
-    LAYOUT,
-    LEGEND,
-    MEMORY_STYLE,
-    filled,
-    legend_room,
-    plain,
-)
+from archplace.search.report.colours import AXIS, BLACK, ENERGY_STYLE, LAYOUT, LEGEND, MEMORY_STYLE, PART_STYLE
 from archplace.search.report.picks import Pick, by_point
+from archplace.search.report.stacks import SMALLEST_SHARE, cut, height, lay_out, left_and_right, rounded, stack, wrapped
 from archplace.search.wording import gigabytes, number, percent, seconds
-
-_ROW_HEIGHT = 44
-_LINE_HEIGHT = 16
-_COMPARABLE = 10.0
-"""Times the fastest design's step up to which bars are shown in full."""
-_SMALLEST_SHARE = 5e-4
-"""Parts below this share everywhere are not worth a colour in the legend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +93,6 @@ class WhyPlot:
         return tuple(value / best.get(bar.workload, 1.0) for bar, value in zip(self.bars, values, strict=True))
 
 
-def limit_of(lengths: Sequence[float]) -> float:
-    """Return where an axis of bars ends: one very slow design must not make the others' bars invisible.
-
-    At the longest bar that is at most ten times the shortest, unless all are. Bars of no length do not count.
-    """
-    shortest = min((length for length in lengths if length > 0), default=0.0)
-    return max((length for length in lengths if length <= _COMPARABLE * shortest), default=0.0)
-
-
 def labelled_points(picks: Sequence[Pick], baseline: PointView | None) -> list[tuple[str, PointView]]:
     """Return the picked designs, each once, and the baseline, with what to call them."""
     found = [
@@ -161,63 +135,20 @@ def _memory(memory: StageMemory) -> tuple[float, ...]:
 
 def draw_step(data: WhyPlot) -> go.Figure:
     """Draw the step's seconds by part: on the left in seconds, on the right as shares."""
-    figure = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.04)
-    labels = [_wrapped(bar.label) for bar in data.bars]
+    figure = left_and_right()
+    labels = [wrapped(bar.label) for bar in data.bars]
     for i, part in enumerate(PARTS):
-        if all(bar.parts_s[i] <= _SMALLEST_SHARE * bar.step_s for bar in data.bars):
+        if all(bar.parts_s[i] <= SMALLEST_SHARE * bar.step_s for bar in data.bars):
             continue
-        marker = {**filled(part), "line": {"width": 0}}
         values = [bar.parts_s[i] for bar in data.bars]
         shares = [100 * value / sum(bar.parts_s) for value, bar in zip(values, data.bars, strict=True)]
         lengths = [share / 100 * length for share, length in zip(shares, data.step_lengths, strict=True)]
         hover = [f"{part}: {seconds(value)}, {share:.1f} %" for value, share in zip(values, shares, strict=True)]
-        _stack(figure, part, labels, marker, lengths, shares, hover)
+        stack(figure, part, labels, PART_STYLE[part], lengths, shares, hover)
     title = "step time, times the workload's fastest here" if data.relative else "seconds per step"
-    _cut(figure, labels, data.step_lengths, [seconds(bar.step_s) for bar in data.bars])
-    _lay_out(figure, labels, titles=(title, "% of the step"))
+    cut(figure, labels, data.step_lengths, [seconds(bar.step_s) for bar in data.bars])
+    lay_out(figure, labels, titles=(title, "% of the step"))
     return figure
-
-
-def _stack(
-    figure: go.Figure,
-    part: str,
-    labels: Sequence[str],
-    marker: Mapping[str, object],
-    lengths: Sequence[float],
-    shares: Sequence[float],
-    hover: Sequence[str],
-) -> None:
-    """Add one part of every bar: on the left as a length, on the right as a share in per cent."""
-    common = {"y": labels, "name": part, "orientation": "h", "marker": marker, "legendgroup": part}
-    tip = {"hovertext": hover, "hovertemplate": "%{hovertext}<extra></extra>"}
-    figure.add_trace(go.Bar(x=_rounded(lengths), **common, **tip), row=1, col=1)
-    figure.add_trace(go.Bar(x=_rounded(shares), showlegend=False, **common, **tip), row=1, col=2)
-
-
-def _lay_out(figure: go.Figure, labels: Sequence[str], *, titles: tuple[str, str]) -> None:
-    """Set sizes and axes, with room under the bars for the legend."""
-    below = 70 + legend_room([trace.name for trace in figure.data if trace.showlegend is not False])
-    figure.update_layout(
-        **LAYOUT,
-        barmode="stack",
-        bargap=0.35,
-        height=10 + below + _height(labels),
-        margin={"l": 10, "r": 20, "t": 10, "b": below},
-        legend=LEGEND,
-    )
-    figure.update_xaxes(title_text=titles[0], row=1, col=1)
-    figure.update_xaxes(**AXIS, title_text=titles[1], range=[0, 100], row=1, col=2)
-    figure.update_yaxes(autorange="reversed", automargin=True, ticks="", showgrid=False)
-
-
-def _cut(figure: go.Figure, labels: Sequence[str], lengths: Sequence[float], texts: Sequence[str]) -> None:
-    """End the left axis at :func:`limit_of` the bars, and write beside those that go on how long they are."""
-    limit = limit_of(lengths)
-    figure.update_xaxes(**AXIS, range=[0, 1.05 * limit], row=1, col=1)
-    for label, length, text in zip(labels, lengths, texts, strict=True):
-        if length > limit:
-            style = {"showarrow": False, "xanchor": "right", "bgcolor": "#FFFFFF", "font": {"color": BLACK}}
-            figure.add_annotation(x=1.04 * limit, y=label, xref="x", yref="y", text=f"{text} ▸", **style)
 
 
 def draw_energy(data: WhyPlot) -> go.Figure:
@@ -226,36 +157,35 @@ def draw_energy(data: WhyPlot) -> go.Figure:
     Only designs whose energy is known; there must be one.
     """
     known = [
-        (_wrapped(bar.label), bar.energy_j, length)
+        (wrapped(bar.label), bar.energy_j, length)
         for bar, length in zip(data.bars, data.energy_lengths, strict=True)
         if bar.energy_j is not None
     ]
     labels = [label for label, *_ in known]
-    figure = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.04)
+    figure = left_and_right()
     for i, part in enumerate(ENERGY_PARTS):
         values = [joules[i] for _, joules, _ in known]
         shares = [100 * joules[i] / sum(joules) for _, joules, _ in known]
         lengths = [length * joules[i] / sum(joules) for _, joules, length in known]
-        if max(shares) <= 100 * _SMALLEST_SHARE:
+        if max(shares) <= 100 * SMALLEST_SHARE:
             continue
-        marker = {**filled(part, ENERGY_STYLE), "line": {"width": 0}}
         hover = [f"{part}: {number(value)} J, {share:.1f} %" for value, share in zip(values, shares, strict=True)]
-        _stack(figure, part, labels, marker, lengths, shares, hover)
+        stack(figure, part, labels, ENERGY_STYLE[part], lengths, shares, hover)
     title = "energy, times the workload's least here" if data.relative else "joules per sample, all accelerators"
-    _cut(figure, labels, [length for *_, length in known], [f"{number(sum(joules))} J" for _, joules, _ in known])
-    _lay_out(figure, labels, titles=(title, "% of the energy"))
+    cut(figure, labels, [length for *_, length in known], [f"{number(sum(joules))} J" for _, joules, _ in known])
+    lay_out(figure, labels, titles=(title, "% of the energy"))
     return figure
 
 
 def draw_memory(data: WhyPlot) -> go.Figure:
     """Draw the memory of each device of the fullest stage against the HBM capacity."""
     figure = go.Figure()
-    labels = [_wrapped(bar.label) for bar in data.bars]
+    labels = [wrapped(bar.label) for bar in data.bars]
     for i, (name, colour) in enumerate(MEMORY_STYLE.items()):
         values = [bar.memory_bytes[i] / 1e9 for bar in data.bars]
         figure.add_trace(
             go.Bar(
-                x=_rounded(values),
+                x=rounded(values),
                 y=labels,
                 name=name,
                 orientation="h",
@@ -280,7 +210,7 @@ def draw_memory(data: WhyPlot) -> go.Figure:
         **LAYOUT,
         barmode="stack",
         bargap=0.35,
-        height=94 + _height(labels),
+        height=94 + height(labels),
         margin={"l": 10, "r": 20, "t": 10, "b": 84},
         legend=LEGEND,
         xaxis={**AXIS, "rangemode": "tozero"},
@@ -288,24 +218,3 @@ def draw_memory(data: WhyPlot) -> go.Figure:
     )
     figure.update_xaxes(title_text="GB per device on the fullest stage")
     return figure
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]
-
-
-def _height(labels: Sequence[str]) -> int:
-    """Return the pixels that bars with these labels need."""
-    return len(labels) * max([_ROW_HEIGHT, *(_LINE_HEIGHT * (label.count("<br>") + 1) + 6 for label in labels)])
-
-
-def _wrapped(label: str) -> str:
-    """Return a label in lines that leave room for the bars."""
-    lines, line = [], ""
-    for word in label.split(" "):
-        if line and len(line) + len(word) > 26:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    return "<br>".join(plain(text) for text in [*lines, line])

@@ -34,8 +34,9 @@ from archplace.search.report.front_plot import draw_front, prepare_front
 from archplace.search.report.health import Level
 from archplace.search.report.picks import by_point
 from archplace.search.report.schedule_plot import _gantt, draw_schedule, prepare_schedule
+from archplace.search.report.stacks import limit_of
 from archplace.search.report.summary import group_architectures, group_reasons
-from archplace.search.report.why_plot import draw_energy, draw_memory, draw_step, labelled_points, limit_of, prepare_why
+from archplace.search.report.why_plot import draw_energy, draw_memory, draw_step, labelled_points, prepare_why
 from archplace.search.report.write import write_report
 from archplace.search.tables import fate_row, point_views
 
