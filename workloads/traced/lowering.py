@@ -90,7 +90,7 @@ class _Lowering:
         inside = {operator.name for operator in before}
         waits = (self._written_by.get(self._root[t], "") for t in reads)
         parameters = {self._root[t] for t in reads if tensors[self._root[t]].role is TensorRole.PARAMETER}
-        parameters -= self._counted
+        parameters -= self._counted | self._flow.producer.keys()  # one that was gathered is there already
         self._counted |= parameters
         stash = sum(self._kept.get(t, 0.0) for t in own if t not in layer.enters)
         self._written_by |= {self._root[t]: ops[0].name for t in own}

@@ -13,7 +13,7 @@ from archplace.workloads.precision import FP32_BYTES
 from archplace.workloads.traced.assignment import Assignment
 from archplace.workloads.traced.choices import Choice, statistics_rows
 from archplace.workloads.traced.flow import Flow, Side, Value
-from archplace.workloads.traced.states import REPLICATED, Cutting, State, local_tensor
+from archplace.workloads.traced.states import REPLICATED, Cutting, State, gradient_state, local_tensor
 from archplace.workloads.traced.tensor_graph import (
     Access,
     Atom,
@@ -104,8 +104,7 @@ class _Sharing:
             self._end_forward()
         for t in flow.gradients:
             if t not in found.summed and t not in found.unsummed:
-                parameter = layer.tensors[t].gradient_of
-                self._at((t, Side.BACKWARD), REPLICATED if parameter is None else found.stored[parameter])
+                self._at((t, Side.BACKWARD), self._gradient_state(t))
         gradients_leave = tuple(self._at((t, Side.BACKWARD), self._boundary(t)) for t in layer.gradients_leave)
         return ShardedLayer(
             layer=replace(
@@ -120,6 +119,13 @@ class _Sharing:
             ),
             exchanges=self._exchanges,
         )
+
+    def _gradient_state(self, gradient: int) -> State:
+        tensors = self._whole.tensors
+        parameter = tensors[gradient].gradient_of
+        if parameter is None:
+            return REPLICATED
+        return gradient_state(tensors[parameter], tensors[gradient], self._assignment.stored[parameter])
 
     def _boundary(self, tensor: int) -> State:
         return self._cutting.between(self._whole.tensors[tensor])

@@ -36,7 +36,7 @@ from archplace.workloads.traced.flow import Flow, Side, Value
 from archplace.workloads.traced.rates import Rates
 from archplace.workloads.traced.resharding import Conversion, conversion
 from archplace.workloads.traced.shareable import Shareable
-from archplace.workloads.traced.states import PARTIAL, REPLICATED, Cutting, State, local_tensor
+from archplace.workloads.traced.states import PARTIAL, REPLICATED, Cutting, State, gradient_state, local_tensor
 from archplace.workloads.traced.tensor_graph import TensorLayer
 
 T = TypeVar("T")
@@ -244,7 +244,9 @@ class _Program:
                             self._cost.append(self._rates.collective_latency_s / _UNIT_S * sums)
                         self.model.addConstraint(summed <= sums)
                         self._cost.append(self._summing_s(t) / _UNIT_S * summed)
-                self._require(flag, value, state, summed)
+                whole = self._layer.tensors
+                wanted = state if parameter is None else gradient_state(whole[parameter], whole[t], state)
+                self._require(flag, value, wanted, summed)
 
     def _summing_s(self, gradient: int) -> float:
         size = self._layer.tensors[gradient].bytes

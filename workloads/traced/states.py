@@ -52,6 +52,23 @@ def local_tensor(tensor: Tensor, state: State, degree: int) -> Tensor:
     return replace(tensor, dims=tuple(tuple(atoms) for atoms in dims))
 
 
+def gradient_state(parameter: Tensor, gradient: Tensor, stored: State) -> State:
+    """Return the state in which a gradient belongs to a parameter stored in ``stored``.
+
+    Traced gradients may have dimensions of one element more, as that of a table that is added to every sequence. Where
+    the atoms differ otherwise, each device needs all of the gradient to take its part.
+    """
+    if not stored.is_cut:
+        return stored
+    places = [
+        [(cut(d, a), atom.size) for d, dim in enumerate(tensor.dims) for a, atom in enumerate(dim)]
+        for tensor in (parameter, gradient)
+    ]
+    if [size for _, size in places[0]] != [size for _, size in places[1]]:
+        return REPLICATED
+    return next(there for (here, _), (there, _) in zip(*places, strict=True) if here == stored)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutting:
     """What a group of devices may do to a layer: the rules of one parallel axis."""

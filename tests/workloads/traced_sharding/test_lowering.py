@@ -120,3 +120,16 @@ def test_a_shared_softmax_exchanges_its_statistics():
     assert collectives(layer.forward) == {(CollectiveKind.ALL_REDUCE, 2048 * 4): 2}
     assert collectives(layer.backward) == {(CollectiveKind.ALL_REDUCE, 2048 * 4096 * 2): 1}
     assert layer.parameters == 32000 * 4096 // 2
+
+
+def test_the_gradient_of_a_table_added_to_every_sequence_is_stored_as_the_table():
+    g = LayerBuilder({"b": 64, "s": 2048, "a": 4096}, {"b": Symbol.BATCH, "s": Symbol.SEQUENCE})
+    g.tensor("x", "b s a")
+    g.parameter("positions", "s a")
+    g.map("sum", FORWARD, {"x": "b s a", "positions": "s a"}, {"y": "b s a"})
+    g.tensor("dy", "b s a")
+    g.gradient("dpositions", "1 s a", "positions")
+    g.op("add_up", TensorOpKind.REDUCTION, WEIGHT, {"dy": "b s a"}, {"dpositions": "1 s a"}, linear=True)
+    layer = lowered(g.layer(enters=["x"], leaves=["y"], gradients_enter=["dy"]), 2, sequence=True)
+    assert layer.parameters == 2048 * 4096 // 2
+    assert not collectives((*layer.forward, *layer.backward))
