@@ -41,14 +41,14 @@ def products(layer: TensorLayer) -> list[TensorOp]:
 @pytest.mark.parametrize("given", SHAPES)
 def test_flops_are_the_closed_form(given: dict) -> None:
     model = lifted_gpt(**given).model
-    own = {name: given[name] for name in ("layers", "sequence", "tied") if name in given}
+    own = {name: given[name] for name in ("layers", "tied") if name in given}
     closed = built_in_gpt(**own).flops_per_token(model.sequence_length)
     assert model.model_flops == closed * model.sequence_length * model.batch
 
 
 @pytest.mark.parametrize("given", SHAPES)
 def test_parameters_are_the_closed_form(given: dict) -> None:
-    own = {name: given[name] for name in ("layers", "sequence", "tied") if name in given}
+    own = {name: given[name] for name in ("layers", "tied") if name in given}
     assert parameters(lifted_gpt(**given).model.layers) == built_in_gpt(**own).parameters
 
 
@@ -104,7 +104,7 @@ def test_rows_follow_batch_and_sequence() -> None:
         for tensor in layer.tensors:
             if tensor.role is TensorRole.PARAMETER:
                 symbols = {atom.symbol for dim in tensor.dims for atom in dim}
-                assert symbols <= {Symbol.FIXED, Symbol.SEQUENCE}  # the table of positions
+                assert symbols == {Symbol.FIXED}
 
 
 def test_every_parameter_has_its_gradient() -> None:

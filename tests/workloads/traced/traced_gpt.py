@@ -15,7 +15,7 @@ from archplace.workloads.traced.lift import Lifted, lift
 from archplace.workloads.traces.examples.train_gpt import GPT
 from archplace.workloads.traces.host_trace import HostTrace, load_host_trace
 
-WIDTH, HEADS, VOCABULARY = 32, 4, 80
+WIDTH, HEADS, VOCABULARY, LONGEST = 32, 4, 80, 40
 
 
 def traced(step: Callable[[], object]) -> HostTrace:
@@ -41,7 +41,7 @@ def gpt_trace(
         width=WIDTH,
         heads=HEADS,
         vocabulary=VOCABULARY,
-        sequence=sequence,
+        longest=LONGEST,
         attention=attention,
         tied=tied,
     )
@@ -68,7 +68,7 @@ def lifted_gpt(
     return lift(gpt_trace(layers, batch=batch, sequence=sequence, attention=attention, tied=tied))
 
 
-def built_in_gpt(layers: int, *, sequence: int = 12, tied: bool = False) -> Model:
+def built_in_gpt(layers: int, *, tied: bool = False) -> Model:
     """The same model by its dimensions."""
     return Model(
         name="gpt",
@@ -79,7 +79,7 @@ def built_in_gpt(layers: int, *, sequence: int = 12, tied: bool = False) -> Mode
         n_kv_heads=HEADS,
         head_dim=WIDTH // HEADS,
         d_ff=4 * WIDTH,
-        max_positions=sequence,
+        max_positions=LONGEST,
         vocabulary=VOCABULARY,
         padded_vocabulary=VOCABULARY,
         embedding_width=WIDTH,

@@ -63,7 +63,7 @@ class GPT(nn.Module):
         """Make a model of the sizes given."""
         super().__init__()
         self.tokens = nn.Embedding(given.vocabulary, given.width)
-        self.positions = nn.Embedding(given.sequence, given.width)
+        self.positions = nn.Embedding(given.longest, given.width)
         fused = given.attention == "fused"
         self.blocks = nn.ModuleList(Block(given.width, given.heads, fused=fused) for _ in range(given.layers))
         self.norm = nn.LayerNorm(given.width)
@@ -110,7 +110,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--attention", choices=("fused", "plain"), default="fused")
     parser.add_argument("--tied", action="store_true", help="the head's matrix is the table of tokens")
     parser.add_argument("--device", default="cpu")
-    return parser.parse_args()
+    parser.add_argument("--longest", type=int, help="rows of the table of positions (default: tokens per sequence)")
+    given = parser.parse_args()
+    given.longest = given.sequence if given.longest is None else given.longest
+    return given
 
 
 if __name__ == "__main__":
