@@ -7,6 +7,7 @@ from pathlib import Path
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE
 from archplace.cli._output import add_format, print_rows
 from archplace.cli._resume import command_line
+from archplace.search.intervals import full_rows
 from archplace.search.merge import merge
 from archplace.search.outcome import Fate
 from archplace.search.run import open_result
@@ -39,5 +40,5 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_INFEASIBLE
     result = open_result(out)
     table = arguments.format == "table"
-    print_rows(front_rows(result) if table else [point.row() for point in point_views(result)], arguments.format)
+    print_rows(front_rows(result) if table else full_rows(point_views(result)), arguments.format)
     return EXIT_DONE

@@ -59,7 +59,7 @@ class Whole:
     printed: str
     error: str
     statuses: list
-    second: list
+    second: subprocess.CompletedProcess
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +69,15 @@ def whole(tmp_path_factory):
     started = time.monotonic()
     process = start(run, out)
     first = process.stderr.readline()
-    statuses, second = [], []
+    second = start(run, out)
+    statuses = []
     while process.poll() is None:
         statuses.append(read_status(out))
-        if not second:
-            second.append(
-                subprocess.run(
-                    [*COMMAND, "search", str(run), "--out", str(out)], capture_output=True, text=True, check=False
-                )
-            )
         time.sleep(0.1)
     seconds = time.monotonic() - started
     printed, error = process.communicate(timeout=60)
     statuses.append(read_status(out))
+    refused, reason = second.communicate(timeout=60)
     assert main(["report", str(out)]) == 0
     return Whole(
         run=run,
@@ -91,7 +87,7 @@ def whole(tmp_path_factory):
         printed=printed,
         error=first + error,
         statuses=statuses,
-        second=second,
+        second=subprocess.CompletedProcess(second.args, second.returncode, refused, reason),
     )
 
 
@@ -310,10 +306,9 @@ def test_an_uninterrupted_run_is_quiet_and_done(whole):
 
 
 def test_a_second_process_is_refused_and_the_first_goes_on(whole):
-    (second,) = whole.second
-    assert second.returncode == 2
-    assert "another process is writing here" in second.stderr
-    assert second.stdout == ""
+    assert whole.second.returncode == 2
+    assert "another process is writing here" in whole.second.stderr
+    assert whole.second.stdout == ""
     assert whole.code == 0
 
 

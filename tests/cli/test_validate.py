@@ -51,7 +51,7 @@ def test_all_problems_of_all_files_and_the_good_ones_too(tmp_path, capsys):
         f"archplace: {bad}:1:1: cluster.dimensions: the key 'dimensions' is missing in 'cluster'; add 'dimensions: …'",
         f"archplace: {bad}:1:20: cluster.name: the key stands twice, first at {bad}:1:11; remove one of them",
         f"archplace: {bad}:1:29: cluster.dimension: unknown key 'dimension'; did you mean 'dimensions'? allowed: name, "
-        "description, accelerator, dimensions, endpoint, host, software",
+        "description, accelerator, dimensions, endpoint, host, software, uncertainty",
         f"archplace: {kind}:1:1: acelerator: unknown kind of file 'acelerator'; did you mean 'accelerator'? allowed: "
         "accelerator, cluster, space, technology, model, workload, run",
         f"archplace: {missing}: no such file",
