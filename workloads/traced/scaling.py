@@ -13,7 +13,6 @@ from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.workloads.traced.layers import model_flops
 from archplace.workloads.traced.lift import Lifted, lift
 from archplace.workloads.traced.tensor_graph import (
-    Access,
     Atom,
     Loop,
     Symbol,
@@ -31,9 +30,8 @@ _Ratios = dict[Symbol, Fraction]
 def scale(model: TracedModel, *, batch: int | None = None, sequence_length: int | None = None) -> TracedModel:
     """Return the model with another number of sequences per step, or of tokens per sequence; ``None`` keeps them.
 
-    What follows neither stays: see :func:`follows`. Raises ValueError for sizes below 1, for a sequence length where
-    the model has none, for growth from a batch or sequence of 1, which no dimension shows, and where what follows the
-    batch is a part of it that the new size does not leave whole.
+    What follows neither stays: see :func:`follows`. Raises ValueError for sizes below 1, where no dimension is known to
+    be the batch or the sequence, and where one that is a part of it would not be whole.
     """
     ratios: _Ratios = {}
     for symbol, name, old, new in (
@@ -44,10 +42,11 @@ def scale(model: TracedModel, *, batch: int | None = None, sequence_length: int 
             continue
         if new < 1:
             raise ValueError(f"{name} is {new}, must be at least 1")
-        if old is None:
-            raise ValueError(f"{name} is {new}, but {model.name} has no dimension that is known to be the sequence")
-        if old == 1:
-            raise ValueError(f"{name} is {new}, but {model.name} was traced with 1: trace it with at least 2")
+        if old is None or not _shows(model, symbol):
+            raise ValueError(
+                f"{name} cannot become {new}: in {model.name} no dimension of more than one element is known to be the "
+                f"{symbol}; trace a step with more, or say how large it was"
+            )
         ratios[symbol] = Fraction(new, old)
     if not ratios:
         return model
@@ -59,6 +58,11 @@ def scale(model: TracedModel, *, batch: int | None = None, sequence_length: int 
         sequence_length=model.sequence_length if sequence_length is None else sequence_length,
         model_flops=model_flops(layers),
     )
+
+
+def _shows(model: TracedModel, symbol: Symbol) -> bool:
+    tensors = (tensor for layer, _ in model.layers for tensor in layer.tensors)
+    return any(atom.symbol is symbol for tensor in tensors for dim in tensor.dims for atom in dim)
 
 
 def follows(model: TracedModel, symbol: Symbol) -> float:
@@ -194,46 +198,21 @@ class _Learner:
 
 
 def _scaled(layer: TensorLayer, ratios: _Ratios) -> TensorLayer:
-    return replace(
-        layer,
-        tensors=tuple(_scaled_tensor(layer.name, tensor, ratios) for tensor in layer.tensors),
-        operators=tuple(_scaled_op(layer, op, ratios) for op in layer.operators),
+    """A dimension that becomes one element keeps its atom, so that the layer can grow again."""
+
+    def size(one: Atom | Loop) -> int:
+        found = one.size * ratios.get(one.symbol, Fraction(1))
+        if found.denominator != 1:
+            raise ValueError(
+                f"a {one.symbol} dimension of {one.size} elements in layer {layer.name} would have {float(found):g}"
+            )
+        return found.numerator
+
+    tensors = tuple(
+        replace(tensor, dims=tuple(tuple(replace(atom, size=size(atom)) for atom in dim) for dim in tensor.dims))
+        for tensor in layer.tensors
     )
-
-
-def _scaled_tensor(layer: str, tensor: Tensor, ratios: _Ratios) -> Tensor:
-    dims = ((replace(atom, size=_size(f"{layer}: {tensor.name}", atom, ratios)) for atom in dim) for dim in tensor.dims)
-    return replace(tensor, dims=tuple(tuple(atom for atom in dim if atom.size > 1) for dim in dims))
-
-
-def _scaled_op(layer: TensorLayer, op: TensorOp, ratios: _Ratios) -> TensorOp:
-    sizes = [_size(f"{layer.name}: {op.name}", loop, ratios) for loop in op.loops]
-    place = {loop: at for at, loop in enumerate(loop for loop, size in enumerate(sizes) if size > 1)}
-
-    def access(one: Access) -> Access:
-        dims = zip(layer.tensors[one.tensor].dims, one.loops, strict=True)
-        return Access(
-            one.tensor,
-            tuple(
-                tuple(
-                    None if loop is None else place[loop]
-                    for atom, loop in zip(dim, loops, strict=True)
-                    if _size(op.name, atom, ratios) > 1
-                )
-                for dim, loops in dims
-            ),
-        )
-
-    return replace(
-        op,
-        loops=tuple(replace(op.loops[loop], size=sizes[loop]) for loop in place),
-        reads=tuple(map(access, op.reads)),
-        writes=tuple(map(access, op.writes)),
+    operators = tuple(
+        replace(op, loops=tuple(replace(loop, size=size(loop)) for loop in op.loops)) for op in layer.operators
     )
-
-
-def _size(name: str, one: Atom | Loop, ratios: _Ratios) -> int:
-    size = one.size * ratios.get(one.symbol, Fraction(1))
-    if size.denominator != 1:
-        raise ValueError(f"{name}: {one.size} follow the {one.symbol}, which leaves {float(size):g} of them")
-    return int(size)
+    return replace(layer, tensors=tensors, operators=operators)

@@ -25,8 +25,12 @@ def test_scaled_sequence_equals_a_trace_of_that_length(attention: str) -> None:
     assert scaled == lifted_gpt(2, sequence=20, attention=attention).model
 
 
-def test_scaled_to_one_sequence_equals_a_trace_of_one() -> None:
-    assert scale(lifted_gpt(2).model, batch=1) == lifted_gpt(2, batch=1).model
+def test_scaled_to_one_sequence_has_the_sizes_of_a_trace_of_one() -> None:
+    scaled, traced = scale(lifted_gpt(2).model, batch=1), lifted_gpt(2, batch=1).model
+    assert scaled.model_flops == traced.model_flops
+    for (one, _), (other, _) in zip(scaled.layers, traced.layers, strict=True):
+        assert [(t.name, t.bytes) for t in one.tensors] == [(t.name, t.bytes) for t in other.tensors]
+        assert [op.macs for op in one.operators] == [op.macs for op in other.operators]
 
 
 @settings(max_examples=20, deadline=None)
@@ -44,6 +48,7 @@ def test_flops_grow_as_the_closed_form_says(batch: int, length: int) -> None:
 def test_there_and_back_again() -> None:
     model = lifted_gpt(2).model
     assert scale(scale(model, batch=6, sequence_length=36), batch=2, sequence_length=12) == model
+    assert scale(scale(model, batch=1, sequence_length=1), batch=2, sequence_length=12) == model
     assert scale(model) == model == scale(model, batch=2, sequence_length=12)
 
 
@@ -63,7 +68,7 @@ def test_sizes_below_one_are_refused(sizes: dict, message: str) -> None:
 def test_one_sequence_shows_no_dimension_to_scale() -> None:
     found = lifted_gpt(2, batch=1)
     assert any("trace a batch of at least 2" in note for note in found.notes)
-    with pytest.raises(ValueError, match="traced with 1"):
+    with pytest.raises(ValueError, match="batch cannot become 2: in host no dimension"):
         scale(found.model, batch=2)
 
 
