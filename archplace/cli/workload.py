@@ -1,9 +1,10 @@
-"""``archplace workload info|import|convert|diff|graph|timeline``: execution traces, looked at and made into others."""
+"""``archplace workload info|import|convert|…``: execution traces, looked at, changed and made into others."""
 
 import argparse
 from collections.abc import Callable, Iterable
 
 from archplace.arch_configs.errors import EXIT_DONE
+from archplace.cli import _whatif_commands, _workload_trace
 from archplace.cli import _workload_commands as commands
 from archplace.cli._output import add_format
 
@@ -14,6 +15,11 @@ _ACTIONS: dict[str, tuple[str, Callable[[argparse.Namespace], int]]] = {
     "diff": ("say what differs between two traces", commands.diff),
     "graph": ("write a trace's graph for Graphviz (.dot) or graph libraries (.graphml)", commands.graph),
     "timeline": ("write a trace's timeline for chrome://tracing or ui.perfetto.dev", commands.timeline),
+    "trace": ("write a workload, such as a built-in model, as Chakra traces of its devices", _workload_trace.trace),
+    "what-if": (
+        "change traces: other sizes, layers, ranks or rank order, a slow rank",
+        _whatif_commands.what_if,
+    ),
 }
 _WHAT = "a Chakra trace (records or JSON) or an execution trace of PyTorch, plain or gzip"
 
@@ -32,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     made["import"].add_argument("trace", metavar="TRACE", help="an execution trace of PyTorch's observer")
     made["diff"].add_argument("trace", metavar="TRACE", help=_WHAT)
     made["diff"].add_argument("other", metavar="OTHER", help="the same, to compare with")
-    _add_profile([made[name] for name in made if name != "diff"])
+    _add_profile([made[name] for name in ("info", "import", "convert", "graph", "timeline")])
+    _workload_trace.configure(made["trace"])
+    _whatif_commands.configure(made["what-if"])
     for name in ("import", "convert"):
         made[name].add_argument(
             "--out",

@@ -1,0 +1,68 @@
+"""What nodes follow where the trace does not say: a law for each kind of work, as the user states it."""
+
+import re
+from dataclasses import dataclass
+
+from archplace.workloads.traces.meaning import Role, meaning_of
+from archplace.workloads.traces.node import Node
+from archplace.workloads.traces.whatif._edit import copied, number, put
+from archplace.workloads.traces.whatif.job import Job
+from archplace.workloads.traces.whatif.laws import SCALING, Law, laws_text, read_law
+from archplace.workloads.traces.whatif.sizes import NUMBERS
+from archplace.workloads.traces.whatif.step import Record
+
+_KINDS = ("product", "other", "exchange")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assume:
+    """Give nodes without laws those of their kind of work; nodes with laws keep them.
+
+    Products are nodes with ``num_ops``, exchanges communicate, and others are all else. The least that can be said
+    about a trace without shapes: attention's products, say, do not follow the width as those of linear layers do.
+    """
+
+    laws: tuple[tuple[str, Law], ...]
+    """By kind: ``product``, ``other``, ``exchange``; coefficients are shares of the number at hand."""
+
+    def __post_init__(self) -> None:
+        unknown = [kind for kind, _ in self.laws if kind not in _KINDS]
+        if unknown:
+            raise ValueError(f"kinds of work are {', '.join(_KINDS)}, found {unknown[0]!r:.60}")
+        if any(not law.value for _, law in self.laws):
+            raise ValueError("a law has one term at least")
+
+    def apply(self, job: Job) -> tuple[Job, Record]:
+        """Give the laws."""
+        record: Record = {"step": "assume", **{kind: str(law) for kind, law in self.laws}}
+        return job.changed(lambda _, trace: trace.map(self._with_law)), record
+
+    def _with_law(self, node: Node) -> Node:
+        values = node.values()
+        if SCALING in values:
+            return node
+        exchange = meaning_of(node).role in (Role.COLLECTIVE, Role.POINT_TO_POINT)
+        kind = "exchange" if exchange else "product" if number(values, "num_ops") else "other"
+        law = dict(self.laws).get(kind)
+        found = [(name, number(values, name)) for name in NUMBERS]
+        laws = [(name, law.times(value / law.value)) for name, value in found if law is not None and value]
+        if not laws:
+            return node
+        message = copied(node)
+        put(message, SCALING, laws_text(tuple(laws)))
+        return Node(message)
+
+
+def read_assumption(text: str) -> Assume:
+    """Return what ``product: hidden^2; other: hidden`` assumes. Raises ValueError for what is no law."""
+    laws = []
+    for part in filter(str.strip, text.split(";")):
+        kind, colon, law = map(str.strip, part.partition(":"))
+        if not colon:
+            raise ValueError(
+                f"expected laws by kind of work ({', '.join(_KINDS)}), as 'product: hidden^2; other: hidden', "
+                f"found {part.strip()!r:.60}"
+            )
+        terms = [term if re.match(r"\s*\d", term) else f"1 {term.strip()}" for term in law.split("+")]
+        laws.append((kind, read_law(" + ".join(terms))))
+    return Assume(laws=tuple(laws))
