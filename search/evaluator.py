@@ -26,7 +26,7 @@ from archplace.search.objectives import Objective, Objectives, geometric_mean
 from archplace.search.outcome import NO_OPTION, Bound, Evaluated, Reasons, Record
 from archplace.search.schedule import ScheduleCache, ScheduleProblem
 from archplace.search.workload_search import WorkloadSearch
-from archplace.workloads import Workload
+from archplace.workloads import TrainingJob
 
 Indices = NDArray[np.int64]
 
@@ -72,7 +72,7 @@ class Evaluator:
     """What decides the values of every design point of a run."""
 
     architectures: Architectures
-    workloads: Sequence[Workload]
+    workloads: Sequence[TrainingJob]
     cluster: Cluster
     choices: Choices
     objectives: Objectives

@@ -23,7 +23,7 @@ from archplace.search.strategy.layers import Pass, PassGraphs, needed_passes, op
 from archplace.search.strategy.options import BestPlacement
 from archplace.search.strategy.strategy import DEALT_EVENLY
 from archplace.search.strategy.table import table_of
-from archplace.workloads import TrainingStep, Workload
+from archplace.workloads import TrainingJob, TrainingStep
 
 PARTS = STEP_PARTS
 """What a step's seconds are split into, in the order in which a report stacks them."""
@@ -60,7 +60,7 @@ class Explanation:
 
 def explain(
     results: Sequence[WorkloadResult],
-    workload: Workload,
+    workload: TrainingJob,
     architectures: Architectures,
     network: NetworkPricer,
     cache: ScheduleCache,
@@ -99,7 +99,7 @@ class _Layers:
         results: Sequence[WorkloadResult],
         pricer: Pricer,
         cache: ScheduleCache,
-        workload: Workload,
+        workload: TrainingJob,
     ) -> None:
         self._step, self._pricer, self._cache = step, pricer, cache
         strategies = [result.placement.strategy for result in results]
@@ -185,7 +185,7 @@ def rows_by_graph(results: Sequence[WorkloadResult]) -> dict[GraphKey, NDArray[n
     return {key: np.array(listed, dtype=np.int64) for key, listed in rows.items()}
 
 
-def peak_flops_per_s(architectures: Architectures, workload: Workload) -> FloatArray:
+def peak_flops_per_s(architectures: Architectures, workload: TrainingJob) -> FloatArray:
     """Return the FLOP/s of all tensor units in the format of the workload's products, ``(n_archs,)``."""
     rate = architectures.tensor_macs_per_element[workload.precision.formats.products]
     elements = architectures.tensor_count * architectures.tensor_rows * architectures.tensor_cols

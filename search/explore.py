@@ -25,7 +25,7 @@ from archplace.search.outcome import Bound, Evaluated, Fate, Outcome, Progress, 
 from archplace.search.pareto import dominated_by, front_mask
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steps import Exchange, Journal, NoJournal
-from archplace.workloads import Workload
+from archplace.workloads import TrainingJob
 
 SOLVER_LIMIT_S = 0.2
 """Deterministic time that a schedule gets whose bound and list schedule do not meet."""
@@ -110,7 +110,7 @@ class Exploration:
     def of(
         cls,
         architectures: Architectures,
-        workloads: Sequence[Workload],
+        workloads: Sequence[TrainingJob],
         cluster: Cluster,
         choices: Choices,
         *,

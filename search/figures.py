@@ -26,7 +26,7 @@ from archplace.search.steptimes import OPTIMIZER_PARAMETERS, LayerJoules, StepTi
 from archplace.search.strategy.chain import of_layers
 from archplace.search.strategy.layers import Pass
 from archplace.search.strategy.options import Option, OptionSpace, Placements
-from archplace.workloads import Workload
+from archplace.workloads import TrainingJob
 
 _BLOCK = 65536
 """Architectures whose optimizer step is priced at a time."""
@@ -69,7 +69,7 @@ class Figures:
 
         return cls(count=3, accelerators=accelerators, technology=technology, static_w=static_w, price_usd=price_usd)
 
-    def optimizer_j(self, architectures: Architectures, cluster: Cluster, workload: Workload) -> FloatArray | None:
+    def optimizer_j(self, architectures: Architectures, cluster: Cluster, workload: TrainingJob) -> FloatArray | None:
         """Return the joules of one parameter's optimizer step, ``(n_archs,)``; None where joules are not computed."""
         if self.count == 1:
             return None
@@ -88,7 +88,7 @@ class Figures:
         assert self.technology is not None
         return times.joules(pricer, self.technology)
 
-    def least_dynamic_j(self, joules: LayerJoules, space: OptionSpace, workload: Workload) -> FloatArray:
+    def least_dynamic_j(self, joules: LayerJoules, space: OptionSpace, workload: TrainingJob) -> FloatArray:
         """Return the dynamic joules of all microbatches of a step that no placement of an option undercuts, ``(n,)``.
 
         What memory forces to recompute is counted.
@@ -141,7 +141,7 @@ class Figures:
         joules: LayerJoules | None,
         indices: Indices,
         space: OptionSpace,
-        workload: Workload,
+        workload: TrainingJob,
         *,
         least: bool = False,
     ) -> FloatArray:
@@ -177,7 +177,7 @@ class Figures:
         optimizer_j: FloatArray,
         joules: LayerJoules | None,
         space: OptionSpace,
-        workload: Workload,
+        workload: TrainingJob,
     ) -> FloatArray:
         """Return the joules of layers, with those that are repeated, of optimizer steps and of exchanges, ``(n,)``."""
         assert self.technology is not None
@@ -201,7 +201,7 @@ class Figures:
         return usd
 
 
-def _units(space: OptionSpace, workload: Workload) -> float:
+def _units(space: OptionSpace, workload: TrainingJob) -> float:
     """Return how often a layer is passed in a step: microbatches, on each device that shares the layer."""
     sharding = space.option.sharding
     return float(sharding.stage_devices * (workload.global_batch // sharding.microbatch))

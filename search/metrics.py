@@ -30,7 +30,7 @@ from archplace.search.strategy.families import groups_of
 from archplace.search.strategy.layers import operators_of, replay_of
 from archplace.search.strategy.options import BestPlacement
 from archplace.search.strategy.table import table_of
-from archplace.workloads import Operator, Recompute, Workload
+from archplace.workloads import Operator, Recompute, TrainingJob
 
 ENERGY_PARTS = (
     "tensor arrays",
@@ -132,7 +132,7 @@ class Metrics:
 def metrics_of(
     points: Sequence[Evaluated],
     architectures: Architectures,
-    workloads: Sequence[Workload],
+    workloads: Sequence[TrainingJob],
     cluster: Cluster,
     technology: Technology,
     *,
@@ -220,7 +220,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def step_energy_j(
     results: Sequence[WorkloadResult],
-    workload: Workload,
+    workload: TrainingJob,
     architectures: Architectures,
     cluster: Cluster,
     technology: Technology,

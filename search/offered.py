@@ -7,7 +7,7 @@ from archplace.costmodel.network import NetworkPricer
 from archplace.search.choices import Choices
 from archplace.search.strategy.families import Families
 from archplace.search.strategy.options import Option
-from archplace.workloads import Workload
+from archplace.workloads import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Offered:
     one capacity to choose from."""
 
     @classmethod
-    def of(cls, workload: Workload, cluster: Cluster, choices: Choices, capacities: tuple[int, ...]) -> "Offered":
+    def of(cls, workload: TrainingJob, cluster: Cluster, choices: Choices, capacities: tuple[int, ...]) -> "Offered":
         """Return what ``workload`` is offered; ``capacities`` are those of the choices or of the architectures."""
         families = Families(workload, cluster, choices.axes, NetworkPricer(cluster))
         each = 1 if choices.hbm_bytes is None else len(capacities)

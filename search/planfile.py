@@ -21,7 +21,7 @@ from archplace.search.run_names import placed, resolve, unknown_names
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.strategy import DEFAULT_ORDER, Strategy
-from archplace.workloads import LayerSharding, Recompute, Workload, load_workload
+from archplace.workloads import LayerSharding, Recompute, TrainingJob, load_job
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ that is left out follows from the others, and without either the pipeline has on
 
 _ACCELERATOR: KeyPath = ("run", "accelerator")
 _LOADERS: dict[str, Callable[[str], object]] = {
-    "workload": load_workload,
+    "workload": load_job,
     "accelerator": load_accelerator,
     "cluster": load_cluster,
 }
@@ -185,7 +185,7 @@ class PlanRun:
         if sum(self.stages) != sum(counts):
             chain = " + ".join(f"{count} {layer.name}" for layer, count in layers)
             message = (
-                f"found {sum(self.stages)} layers on all stages together; {self.problem.workload.model.name} has "
+                f"found {sum(self.stages)} layers on all stages together; {self.problem.workload.model_name} has "
                 f"{sum(counts)} ({chain}): give each of them a stage"
             )
             raise ConfigError([self.problem_at(message, "stages")])
@@ -233,16 +233,16 @@ def load_plan(path: Path | str) -> PlanRun:
             problems.append(document.problem(key, str(error)))
         return None
 
-    workload = attempt(lambda: load_workload(resolve(folder, run.workload)), ("run", "workload"))
+    workload = attempt(lambda: load_job(resolve(folder, run.workload)), ("run", "workload"))
     accelerator = attempt(lambda: _accelerator(run, document, folder), _ACCELERATOR)
     found = attempt(lambda: load_cluster(resolve(folder, run.cluster)), ("run", "cluster"))
     cluster = None if found is None else attempt(lambda: found.sized(run.accelerators), ("run", "accelerators"))
     length = run.sequence_length
     if workload is not None:
-        workload = replace(workload, global_batch=run.global_batch or workload.global_batch)
+        workload = workload.resized(global_batch=run.global_batch)
         if length is not None:
             named = workload
-            workload = attempt(lambda: replace(named, sequence_length=length), ("run", "sequence_length"))
+            workload = attempt(lambda: named.resized(sequence_length=length), ("run", "sequence_length"))
     if workload is not None and accelerator is not None:
         problems += _without_rate(document, workload, accelerator)
     if found is not None and found.host is None:
@@ -283,7 +283,7 @@ def _accelerator(run: _Run, document: Document, folder: Path) -> Accelerator:
     return found if hbm is None else replace(found, hbm=replace(found.hbm, capacity_bytes=hbm))
 
 
-def _without_rate(document: Document, workload: Workload, accelerator: Accelerator) -> list[Problem]:
+def _without_rate(document: Document, workload: TrainingJob, accelerator: Accelerator) -> list[Problem]:
     """Return a problem for each format of the workload's products that the tensor units cannot multiply."""
     rates, formats = accelerator.tensor_units.macs_per_element_per_cycle, workload.precision.formats
     missing = [name for name in dict.fromkeys((formats.products, formats.activations)) if str(name) not in rates]

@@ -17,7 +17,7 @@ from archplace.search.metrics import Metrics, metrics_of
 from archplace.search.objectives import Objective
 from archplace.search.outcome import Evaluated, Fate
 from archplace.search.run import RunResult
-from archplace.workloads import Workload
+from archplace.workloads import TrainingJob
 
 Row = dict[str, object]
 
@@ -259,7 +259,7 @@ def part_column(part: str) -> str:
     return re.sub(r"\W+", "_", part).lower() + "_s"
 
 
-def placement_row(workload: Workload, found: WorkloadResult) -> Row:
+def placement_row(workload: TrainingJob, found: WorkloadResult) -> Row:
     """Return a placement's columns."""
     strategy, cut = found.placement.strategy, found.placement.cut
     sharding = strategy.sharding

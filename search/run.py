@@ -181,7 +181,9 @@ class RunSearch:
 
         def explore(alone: Evaluator) -> Outcome:
             journal = StoreJournal(self.store, self.cache, on_progress, scope=f"{alone.workloads[0].name} by itself")
-            job = replace(self.job, workloads=tuple(alone.workloads), objectives=alone.objectives)
+            names = [workload.name for workload in alone.workloads]
+            workloads = tuple(workload for workload in self.job.workloads if workload.name in names)
+            job = replace(self.job, workloads=workloads, objectives=alone.objectives)
             engine = make_engine(job, alone, self.cache) if make_engine is not None else None
             tolerances = self.job.reference_tolerances
             return Exploration(alone, engine=engine, cache=self.cache, jobs=jobs, tolerances=tolerances).run(journal)

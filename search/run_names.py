@@ -5,6 +5,7 @@ from pathlib import Path
 
 from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.arch_configs.files import Document, KeyPath
+from archplace.workloads import is_trace
 
 LEAST_HBM_BYTES = 2**20
 """A smaller capacity is a forgotten unit."""
@@ -12,7 +13,8 @@ LEAST_HBM_BYTES = 2**20
 
 def resolve(folder: Path, name: str) -> str:
     """Take a name that looks like a file relative to the run file's folder."""
-    return str(folder / name) if name.endswith((".yaml", ".yml")) or "/" in name else name
+    is_file = name.endswith((".yaml", ".yml")) or "/" in name or is_trace(name)
+    return str(folder / name) if is_file else name
 
 
 def placed(document: Document, key: KeyPath, problem: Problem) -> Problem:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -30,7 +30,8 @@ from archplace.search.placement_fields import Degree, OneOrMore, StrategyFields
 from archplace.search.run_names import check_capacity, placed, resolve, unknown_names
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.strategy import DEFAULT_ORDER
-from archplace.workloads import Recompute, Workload, load_workload
+from archplace.workloads import Recompute, Workload, load_job
+from archplace.workloads.traced.traced_workload import TracedWorkload
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ REFERENCE_TOLERANCE = 0.2
 front's."""
 
 _LOADERS: dict[str, Callable[[str], object]] = {
-    "workload": load_workload,
+    "workload": load_job,
     "space": load_space,
     "cluster": load_cluster,
     "baseline": load_accelerator,
@@ -134,7 +135,7 @@ class Run:
     """A run with everything it names loaded."""
 
     name: str
-    workloads: tuple[Workload, ...]
+    workloads: tuple[Workload | TracedWorkload, ...]
     space: DesignSpace
     space_name: str
     cluster: Cluster
@@ -215,7 +216,7 @@ def load_run(path: Path | str) -> Run:
     if run.workload is not None:
         names.append((run.workload, ("run", "workload")))
     names += [(name, ("run", "workloads", i)) for i, name in enumerate(run.workloads or ())]
-    workloads = [attempt(load_workload, name, key) for name, key in names]
+    workloads = [attempt(load_job, name, key) for name, key in names]
     seen: set[str] = set()
     for (_, key), workload in zip(names, workloads, strict=True):
         if workload is not None and workload.name in seen:
@@ -239,7 +240,7 @@ def load_run(path: Path | str) -> Run:
     assert space is not None
     assert cluster is not None
     if run.global_batch is not None:
-        loaded = tuple(replace(workload, global_batch=run.global_batch) for workload in loaded)
+        loaded = tuple(workload.resized(global_batch=run.global_batch) for workload in loaded)
     choices = Choices(
         accelerators=run.accelerators,
         axes=run.placement.axes(SEARCH_AXES),

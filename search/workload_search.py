@@ -30,7 +30,7 @@ from archplace.search.strategy.layers import needed_passes
 from archplace.search.strategy.options import Option, OptionSpace
 from archplace.search.strategy.table import StrategyTable
 from archplace.search.trial import Trial
-from archplace.workloads import LayerSharding, TrainingStep, Workload
+from archplace.workloads import LayerSharding, TrainingJob, TrainingStep
 
 BoolArray = NDArray[np.bool_]
 Indices = NDArray[np.int64]
@@ -42,7 +42,7 @@ class WorkloadSearch:
 
     def __init__(
         self,
-        workload: Workload,
+        workload: TrainingJob,
         architectures: Architectures,
         cluster: Cluster,
         choices: Choices,

@@ -1,6 +1,7 @@
 """What must run? Operator graphs of training steps."""
 
 from archplace.workloads.graphs import build_layers
+from archplace.workloads.job_files import is_trace, load_job
 from archplace.workloads.layer_sharding import ContextKind, LayerSharding
 from archplace.workloads.model import Activation, Model, ModelKind, Norm, Positions
 from archplace.workloads.model_files import load_model, model_names
@@ -18,6 +19,7 @@ from archplace.workloads.operators import (
 )
 from archplace.workloads.optimizer import optimizer_work, parameter_bytes
 from archplace.workloads.precision import Format, Formats, Precision
+from archplace.workloads.training_job import TrainingJob
 from archplace.workloads.training_step import Layer, OptimizerKind, ParameterBytes, Recompute, TrainingStep
 from archplace.workloads.workload import Workload
 from archplace.workloads.workload_files import WorkloadFields, build_workload, load_workload, workload_names
@@ -48,6 +50,7 @@ __all__ = [
     "Positions",
     "Precision",
     "Recompute",
+    "TrainingJob",
     "TrainingStep",
     "Unit",
     "VectorWork",
@@ -55,6 +58,8 @@ __all__ = [
     "WorkloadFields",
     "build_layers",
     "build_workload",
+    "is_trace",
+    "load_job",
     "load_model",
     "load_workload",
     "model_names",

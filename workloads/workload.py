@@ -1,6 +1,7 @@
 """A workload: the model to train, on sequences of which length, how many per step, in which format, by which rule."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from archplace.workloads._shard import Shard
 from archplace.workloads.early_stop import stop_early
@@ -73,6 +74,22 @@ class Workload:
                 f"target_length is {length}, but {model.name} has learned positions for {model.max_positions} tokens"
             ]
         return []
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model."""
+        return self.model.name
+
+    def resized(self, *, global_batch: int | None = None, sequence_length: int | None = None) -> Self:
+        """Return the job with another batch or other sequences; ``None`` changes nothing.
+
+        Raises ``ValueError`` for a value that is out of range or does not fit the model.
+        """
+        return replace(
+            self,
+            global_batch=self.global_batch if global_batch is None else global_batch,
+            sequence_length=self.sequence_length if sequence_length is None else sequence_length,
+        )
 
     @property
     def tokens_per_step(self) -> int:

@@ -69,10 +69,10 @@ def _model(path: Path) -> str:
 
 
 def _workload(path: Path) -> str:
-    from archplace.workloads import load_workload
+    from archplace.workloads import load_job
 
-    workload = load_workload(path)
-    return f"workload, {workload.model.name} with {workload.tokens_per_step:,} tokens per step"
+    workload = load_job(path)
+    return f"workload, {workload.model_name} with {workload.tokens_per_step:,} tokens per step"
 
 
 def _run(path: Path) -> str:

@@ -42,7 +42,7 @@ def header(contents: Contents) -> list[Html]:
     run, choices = contents.result.run, contents.result.run.choices
     names = ", ".join(workload.name for workload in run.workloads)
     workloads = [
-        f"{workload.name}: {workload.model.name}, {count(workload.sequence_length, 'token')} per sequence, "
+        f"{workload.name}: {workload.model_name}, {count(workload.sequence_length, 'token')} per sequence, "
         f"{count(workload.global_batch, 'sequence')} per step, {workload.precision}, {workload.optimizer}"
         for workload in run.workloads
     ]

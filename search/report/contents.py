@@ -131,7 +131,7 @@ def document(contents: Contents) -> dict[str, object]:
             "workloads": [
                 {
                     "name": workload.name,
-                    "model": workload.model.name,
+                    "model": workload.model_name,
                     "sequence_length": workload.sequence_length,
                     "global_batch": workload.global_batch,
                     "precision": str(workload.precision),

@@ -7,7 +7,7 @@ from archplace.search.metrics import ENERGY_PARTS, WorkloadMetrics
 from archplace.search.outcome import Fate
 from archplace.search.points import PointView, Row, placement_row, point_views
 from archplace.search.report.picks import difference
-from archplace.workloads import Workload
+from archplace.workloads import TrainingJob
 
 
 def design_document(point: PointView, baseline: PointView | None) -> Row:
@@ -54,7 +54,7 @@ def difference_row(point: PointView, baseline: PointView | None) -> Row | None:
     return {"baseline": baseline.label, **difference(point, baseline)}
 
 
-def _workload(workload: Workload, found: WorkloadResult, why: Explanation, figures: WorkloadMetrics) -> Row:
+def _workload(workload: TrainingJob, found: WorkloadResult, why: Explanation, figures: WorkloadMetrics) -> Row:
     placement, strategy = found.placement, found.placement.strategy
     more: Row = {}
     if figures.relative_throughput is not None:

@@ -25,7 +25,7 @@ from archplace.search.strategy.packing import packed_loads
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.single import axes_of
 from archplace.search.strategy.strategy import DEALT_EVENLY, Strategy, refusal
-from archplace.workloads import Layer, Recompute, Workload
+from archplace.workloads import Layer, Recompute, TrainingJob
 
 _ROUNDING = 1e-12
 """Share of the step that sums in another order may differ by."""
@@ -146,7 +146,7 @@ def splitter(block: StrategyBlock, pricer: Pricer, cache: ScheduleCache) -> Spli
 class Job:
     """What is run, on what."""
 
-    workload: Workload
+    workload: TrainingJob
     accelerators: int
     peak_flops_per_s: float
     """Of one device."""

@@ -11,7 +11,7 @@ from archplace.search.pipeline import PipelineSchedule
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.combinations import Choices, Entry
 from archplace.search.strategy.strategy import short_form
-from archplace.workloads import Axis, LayerSharding, Recompute, Workload
+from archplace.workloads import Axis, LayerSharding, Recompute, TrainingJob
 
 LAYER_AXES = (Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT, Axis.EXPERT_TENSOR)
 """Axes along which the devices of a layer exchange."""
@@ -54,7 +54,7 @@ def groups_of(groups: Groups) -> dict[Axis, Group]:
 class Families:
     """All families of a workload on a cluster; what is refused stands beside."""
 
-    def __init__(self, workload: Workload, cluster: Cluster, axes: Axes, network: NetworkPricer) -> None:
+    def __init__(self, workload: TrainingJob, cluster: Cluster, axes: Axes, network: NetworkPricer) -> None:
         self.refusals: list[tuple[LayerSharding, str]] = []
         """Shardings, or ways to use all devices with one, that are not possible, with the reason."""
         self._workload, self._cluster, self._axes, self._network = workload, cluster, axes, network

@@ -6,14 +6,14 @@ from archplace.arch_configs import Accelerator, Cluster
 from archplace.arch_configs.architectures import Architectures
 from archplace.costmodel import Allowance
 from archplace.costmodel.network import NetworkPricer, PricingMode
-from archplace.workloads import Workload
+from archplace.workloads import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProblem:
     """One job on as many devices as ``cluster`` has."""
 
-    workload: Workload
+    workload: TrainingJob
     accelerator: Accelerator
     cluster: Cluster
     """Sized to the job."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from archplace.costmodel import Offload, SharedStates, StateSharding, replica_refusal
 from archplace.search.pipeline import PipelineSchedule, ScheduleShape
 from archplace.search.pipeline import refusal as schedule_refusal
-from archplace.workloads import Axis, LayerSharding, Recompute, Workload
+from archplace.workloads import Axis, LayerSharding, Recompute, TrainingJob
 
 DEFAULT_ORDER = (Axis.TENSOR, Axis.CONTEXT, Axis.DATA, Axis.PIPELINE)
 """Axes from neighbouring devices outwards, as Megatron-LM numbers them."""
@@ -55,11 +55,11 @@ class Strategy:
         """Devices altogether."""
         return self.sharding.stage_devices * self.data * self.stages
 
-    def microbatches(self, workload: Workload) -> int:
+    def microbatches(self, workload: TrainingJob) -> int:
         """Return the microbatches that each replica runs in a step; the batch must divide."""
         return workload.global_batch // (self.data * self.sharding.microbatch)
 
-    def shape(self, workload: Workload) -> ScheduleShape:
+    def shape(self, workload: TrainingJob) -> ScheduleShape:
         """Return what the pipeline schedule sees."""
         return ScheduleShape(
             schedule=self.schedule,
@@ -117,7 +117,7 @@ def _further_words(sharding: LayerSharding) -> list[str]:
     return words + [f"tp-overlap{sharding.overlap_pieces}"] * (sharding.overlap_pieces > 1)
 
 
-def refusal(strategy: Strategy, workload: Workload, accelerators: int) -> str | None:
+def refusal(strategy: Strategy, workload: TrainingJob, accelerators: int) -> str | None:
     """Return why a strategy cannot run on so many devices, with the numbers, or None; memory is not asked."""
     sharding = strategy.sharding
     if strategy.devices != accelerators:

@@ -43,7 +43,7 @@ from archplace.search.strategy.layer_seconds import LayerSeconds
 from archplace.search.strategy.layers import Pass, replay_of
 from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
 from archplace.search.strategy.strategy import DEALT_EVENLY, Strategy
-from archplace.workloads import CollectiveKind, TrainingStep, Workload
+from archplace.workloads import CollectiveKind, TrainingJob, TrainingStep
 
 
 class StrategyTable:
@@ -338,7 +338,7 @@ class StrategyTable:
 def table_of(
     strategy: Strategy,
     step: TrainingStep,
-    workload: Workload,
+    workload: TrainingJob,
     network: NetworkPricer,
     *,
     allowance: Allowance,

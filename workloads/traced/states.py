@@ -60,13 +60,15 @@ def gradient_state(parameter: Tensor, gradient: Tensor, stored: State) -> State:
     """
     if not stored.is_cut:
         return stored
-    places = [
-        [(cut(d, a), atom.size) for d, dim in enumerate(tensor.dims) for a, atom in enumerate(dim)]
-        for tensor in (parameter, gradient)
-    ]
-    if [size for _, size in places[0]] != [size for _, size in places[1]]:
+    here, there = _places(parameter), _places(gradient)
+    if [size for _, size in here] != [size for _, size in there]:
         return REPLICATED
-    return next(there for (here, _), (there, _) in zip(*places, strict=True) if here == stored)
+    return there[[state for state, _ in here].index(stored)][0]
+
+
+def _places(tensor: Tensor) -> list[tuple[State, int]]:
+    """Where a tensor could be cut, with the elements there; a single element is no place."""
+    return [(cut(d, a), atom.size) for d, dim in enumerate(tensor.dims) for a, atom in enumerate(dim) if atom.size > 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
