@@ -7,6 +7,7 @@ from pathlib import Path
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_PARTIAL, ConfigError
 from archplace.cli._output import add_format, print_document, print_rows
 from archplace.cli._partial import warn_partial
+from archplace.cli._points import baseline_of, design
 from archplace.search.intervals import bounds_row, full_rows
 from archplace.search.report.design import design_document
 from archplace.search.report.text import design_text, fate_text
@@ -60,9 +61,9 @@ def _show(result: RunResult, arguments: argparse.Namespace) -> int:
     if arguments.id is None:
         return _list(result, arguments.format)
     if arguments.id == BASELINE:
-        _print_point(_baseline(result), arguments.format)
+        _print_point(baseline_of(result), arguments.format)
         return EXIT_DONE
-    architecture, number = _design(result, arguments.id)
+    architecture, number = design(result, arguments.id)
     if arguments.options:
         print_rows(option_rows(result, architecture), arguments.format)
         return EXIT_DONE
@@ -88,32 +89,6 @@ def _list(result: RunResult, style: str) -> int:
     rows = front_rows(result) if style == "table" else full_rows(point_views(result))
     print_rows(rows, style)
     return EXIT_DONE
-
-
-def _design(result: RunResult, text: str) -> tuple[int, int]:
-    """Return architecture and number of the point that ``text`` names."""
-    count = len(result.architectures)
-    first, _, second = text.partition(".")
-    allowed = f"allowed are 0 to {count - 1}" + (f" and '{BASELINE}'" if result.baseline is not None else "")
-    plain = text.isascii() and first.isdigit() and (second.isdigit() or "." not in text)
-    if not plain or int(first) >= count:
-        raise ConfigError(f"ID: found {text!r}; {allowed}; list the front with: archplace show DIR")
-    architecture, number = int(first), int(second or 0)
-    record = result.outcome.records.get(architecture)
-    points = 0 if record is None else len(record.points)
-    if number and number >= points:
-        known = f"{first} to {first}.{points - 1}" if points > 1 else first if points else "none"
-        raise ConfigError(f"ID: found {text!r}; the design points of architecture {architecture} are: {known}")
-    return architecture, number
-
-
-def _baseline(result: RunResult) -> PointView:
-    if result.baseline is None:
-        raise ConfigError("ID: found 'baseline', but the run names none; add the key 'baseline' to the run file")
-    point = baseline_view(result)
-    if point is None:
-        raise ConfigError(f"ID: the baseline {result.baseline.name} has no design point: {result.baseline.reason}")
-    return point
 
 
 def _print_point(point: PointView, style: str) -> None:

@@ -1,0 +1,124 @@
+"""What ASTRA-sim wants beside the traces: process groups, system, network, remote memory, and a script that starts it.
+
+The network file has the slowest dimension first, as devices are numbered. A gigabyte per second is there 2³⁰ bytes per
+second. All collectives of the traces run inside one dimension, on groups of their own, for which the simulator takes
+the only entry of a list of algorithms: ring, and direct with one message at a time for all-to-alls. Chunks are not
+split: in the backend without congestion parts of a collective that run at the same time would each have all of a link.
+"""
+
+import json
+
+import yaml
+
+from archplace.arch_configs.cluster import Topology
+from archplace.search.export.case import Case
+from archplace.search.export.communicators import Numbering
+from archplace.search.export.wires import DELAY_NS, link_bytes_per_s
+
+_GB = 2**30
+_TOPOLOGIES = {
+    Topology.SWITCH: "Switch",
+    Topology.FULLY_CONNECTED: "FullyConnected",
+    Topology.RING: "Ring",
+}
+
+TRACES = "traces"
+PREFIX = "npu"
+"""Traces are ``traces/npu.0.et`` and so on."""
+GROUPS, SYSTEM, NETWORK, MEMORY, SCRIPT = (
+    "groups.json",
+    "system.json",
+    "network.yaml",
+    "memory.json",
+    "run.sh",
+)
+
+
+def groups_text(case: Case) -> str:
+    """Return the process groups: members by number, in the order of their ring."""
+    groups = {str(group.number): list(group.members) for group in case.process_groups()}
+    lines = [f"{json.dumps(number)}: {json.dumps(members)}" for number, members in groups.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def system_text() -> str:
+    """Return the system: nanoseconds as operations, rings, nothing split."""
+    system = {
+        "scheduling-policy": "FIFO",
+        "endpoint-delay": DELAY_NS,
+        "active-chunks-per-dimension": 1,
+        "preferred-dataset-splits": 1,
+        "all-reduce-implementation": ["ring"],
+        "all-gather-implementation": ["ring"],
+        "reduce-scatter-implementation": ["ring"],
+        "all-to-all-implementation": ["direct1"],
+        "collective-optimization": "localBWAware",
+        "peak-perf": 1,
+        # So fast that adding up takes no time: the cost model's operators have what devices read and write.
+        "local-mem-bw": 1_000_000_000_000,
+        "roofline-enabled": 1,
+    }
+    return json.dumps(system, indent=2) + "\n"
+
+
+def network_text(numbering: Numbering) -> str:
+    """Return the network."""
+    dimensions = numbering.dimensions
+    network = {
+        "topology": [_TOPOLOGIES[dimension.topology] for dimension in dimensions],
+        "npus_count": [dimension.size for dimension in dimensions],
+        "bandwidth": [
+            link_bytes_per_s(dimension.topology, dimension.size, dimension.bandwidth_bytes_per_s) / _GB
+            for dimension in dimensions
+        ],
+        "latency": [round(dimension.latency_s * 1e9, 3) for dimension in dimensions],
+    }
+    return yaml.safe_dump(network, sort_keys=False, default_flow_style=None, width=1 << 20)
+
+
+def memory_text() -> str:
+    """Return the remote memory: none."""
+    return json.dumps({"memory-type": "NO_MEMORY_EXPANSION"}, indent=2) + "\n"
+
+
+def arguments(logs: str) -> tuple[str, ...]:
+    """Return the simulator's arguments, to be run in the case's folder; it logs to the folder ``logs``."""
+    return (
+        f"--workload-configuration={TRACES}/{PREFIX}",
+        f"--system-configuration={SYSTEM}",
+        f"--network-configuration={NETWORK}",
+        f"--remote-memory-configuration={MEMORY}",
+        f"--comm-group-configuration={GROUPS}",
+        f"--logging-folder={logs}",
+    )
+
+
+def open_files(n_npus: int) -> int:
+    """Return how many files the simulator has open: a trace of every device, and some of its own."""
+    return n_npus + 32
+
+
+def script_text(n_npus: int) -> str:
+    """Return the script that runs the case with the binary that it is given."""
+    needed = open_files(n_npus)
+    given = " \\\n  ".join(arguments("log"))
+    return f"""#!/bin/sh
+# Runs this case with ASTRA-sim: ./run.sh BINARY [OPTION...]
+# BINARY is AstraSim_Analytical_Congestion_Unaware, or its sibling Congestion_Aware for a network of one dimension.
+# The step takes as long as the largest number of cycles (nanoseconds) of the {n_npus} lines "finished"; there must be
+# one for every device, whatever the exit code.
+set -eu
+if [ "$#" -lt 1 ]; then
+  echo "usage: $0 BINARY [OPTION...]" >&2
+  exit 2
+fi
+binary=$(command -v "$1") || {{ echo "$0: $1: no such program" >&2; exit 2; }}
+case $binary in /*) ;; *) binary=$PWD/$binary ;; esac
+shift
+cd "$(dirname "$0")"
+if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt {needed} ]; then
+  ulimit -n {needed} || {{ echo "$0: needs {needed} open files at a time; raise: ulimit -n" >&2; exit 2; }}
+fi
+exec "$binary" \\
+  {given} "$@"
+"""

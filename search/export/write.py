@@ -1,0 +1,76 @@
+"""Cases on disk: everything that ASTRA-sim needs, in one folder."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from archplace.search.export import simulator_files as files
+from archplace.search.export.candidates import Candidate
+from archplace.search.export.case import Case
+from archplace.search.export.folders import whole_folder
+from archplace.search.export.manifest import FILE, manifest_text
+from archplace.search.export.replay import Replayed
+from archplace.search.export.trace_files import TraceEncoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What was written."""
+
+    traces: int
+    files: int
+    """Different ones among them; the others are links to these."""
+    bytes: int
+    """On disk."""
+
+
+def write_case(candidate: Candidate, case: Case, replayed: Replayed, folder: Path) -> Written:
+    """Write a case that was replayed; ``folder`` appears when all of it is there.
+
+    Raises :class:`ConfigError` where it cannot be written.
+    """
+    with whole_folder(folder) as partial:
+        written = write_traces(case, partial / files.TRACES)
+        texts = {
+            files.GROUPS: files.groups_text(case),
+            files.SYSTEM: files.system_text(),
+            files.NETWORK: files.network_text(case.communicators.numbering),
+            files.MEMORY: files.memory_text(),
+            files.SCRIPT: files.script_text(case.n_npus),
+            # Last: a folder that has it is whole.
+            FILE: manifest_text(candidate, case, replayed),
+        }
+        size = written.bytes
+        for name, text in texts.items():
+            path = partial / name
+            path.write_text(text, encoding="utf-8")
+            size += path.stat().st_size
+        (partial / files.SCRIPT).chmod(0o755)
+    return Written(traces=written.traces, files=written.files, bytes=size)
+
+
+def write_traces(case: Case, folder: Path, prefix: str = files.PREFIX) -> Written:
+    """Write the trace of every device; those with the same content are links to one file, where links are possible."""
+    folder.mkdir()
+    encoder = TraceEncoder(case)
+    known: dict[object, Path] = {}
+    size = 0
+    for npu in range(case.n_npus):
+        path = folder / f"{prefix}.{npu}.et"
+        content = encoder.content(npu)
+        if content in known and _linked(known[content], path):
+            continue
+        data = b"".join(encoder.records(npu))
+        path.write_bytes(data)
+        size += len(data)
+        known.setdefault(content, path)
+    return Written(traces=case.n_npus, files=len(known), bytes=size)
+
+
+def _linked(first: Path, path: Path) -> bool:
+    try:
+        os.link(first, path)
+    except OSError:
+        # No such thing on this file system, or no more of them to this file.
+        return False
+    return True
