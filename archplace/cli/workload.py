@@ -1,15 +1,16 @@
-"""``archplace workload info|import|convert|…``: execution traces, looked at, changed and made into others."""
+"""``archplace workload info|collect|import|…``: execution traces, collected, looked at, and made into others."""
 
 import argparse
 from collections.abc import Callable, Iterable
 
 from archplace.arch_configs.errors import EXIT_DONE
-from archplace.cli import _whatif_commands, _workload_trace
+from archplace.cli import _collect_command, _whatif_commands, _workload_trace
 from archplace.cli import _workload_commands as commands
 from archplace.cli._output import add_format
 
 _ACTIONS: dict[str, tuple[str, Callable[[argparse.Namespace], int]]] = {
     "info": ("say what is in a trace: nodes, work, communication by kind and size, critical path", commands.info),
+    "collect": ("run a training script and write traces of its steps", _collect_command.collect),
     "import": ("make a Chakra trace of PyTorch's execution trace and profiles", commands.import_trace),
     "convert": ("write a trace as another format: Chakra records or JSON, plain or gzip", commands.convert),
     "diff": ("say what differs between two traces", commands.diff),
@@ -39,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     made["diff"].add_argument("trace", metavar="TRACE", help=_WHAT)
     made["diff"].add_argument("other", metavar="OTHER", help="the same, to compare with")
     _add_profile([made[name] for name in ("info", "import", "convert", "graph", "timeline")])
+    _collect_command.configure(made["collect"])
     _workload_trace.configure(made["trace"])
     _whatif_commands.configure(made["what-if"])
     for name in ("import", "convert"):

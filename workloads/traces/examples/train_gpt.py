@@ -1,6 +1,6 @@
 """Train a small GPT on random tokens, in plain PyTorch: a script to collect a trace of.
 
-    archplace workload collect -m archplace.workloads.traces.examples.train_gpt --out gpt -- --layers 4
+    archplace workload collect -m archplace.workloads.traces.examples.train_gpt --out gpt --args --layers 4
 
 Pre-norm blocks of attention and a GELU feed-forward part with biases, learned positions, a final norm; AdamW.
 """
@@ -91,7 +91,7 @@ def main() -> None:
         scores = model(tokens[:, :-1])
         loss = functional.cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call] # PyTorch leaves it without types
         optimizer.step()
 
 
