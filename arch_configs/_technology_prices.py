@@ -1,7 +1,7 @@
 """The sections of a technology file beside the areas: joules of operations, static watts, and dollars."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated
 
@@ -84,10 +84,38 @@ class CostTable:
     hbm_usd_per_byte: float
     host_usd_per_accelerator: float
     """One accelerator's share of everything else in the server."""
-    energy_usd_per_j: float
-    """Price of a joule that the accelerator or its host takes, cooling and distribution included."""
+    electricity_usd_per_j: float
+    """Price of a joule at the meter."""
+    power_usage_effectiveness: float
+    """Joules at the meter for one that an accelerator or its host takes: cooling and distribution."""
     service_life_s: float
     """Seconds over which the hardware is written off."""
+
+    @property
+    def energy_usd_per_j(self) -> float:
+        """Price of a joule that the accelerator or its host takes, cooling and distribution included."""
+        return self.electricity_usd_per_j * self.power_usage_effectiveness
+
+    def at(
+        self,
+        *,
+        usd_per_kwh: float | None = None,
+        power_usage_effectiveness: float | None = None,
+        service_years: float | None = None,
+    ) -> "CostTable":
+        """Return the table with other prices of a site; None leaves a price as it is."""
+        changed: dict[str, float] = {}
+        if usd_per_kwh is not None:
+            changed["electricity_usd_per_j"] = usd_per_kwh / _JOULES_PER_KWH
+        if power_usage_effectiveness is not None:
+            changed["power_usage_effectiveness"] = power_usage_effectiveness
+        if service_years is not None:
+            changed["service_life_s"] = service_years * _SECONDS_PER_YEAR
+        return replace(self, **changed)
+
+
+_SECONDS_PER_YEAR = 365.25 * 86400
+_JOULES_PER_KWH = 3.6e6
 
 
 _ENERGY = Dimension(
@@ -218,10 +246,6 @@ class _Service(Sourced):
     years: Annotated[float, Field(gt=0, le=100)]
 
 
-_SECONDS_PER_YEAR = 365.25 * 86400
-_JOULES_PER_KWH = 3.6e6
-
-
 class CostSection(FileModel):
     """The section ``cost`` of a technology file."""
 
@@ -244,7 +268,8 @@ class CostSection(FileModel):
             package_usd=self.package.usd,
             hbm_usd_per_byte=self.hbm.usd_per_gb / 1e9,
             host_usd_per_accelerator=self.host.usd,
-            energy_usd_per_j=power.usd_per_kwh * power.power_usage_effectiveness / _JOULES_PER_KWH,
+            electricity_usd_per_j=power.usd_per_kwh / _JOULES_PER_KWH,
+            power_usage_effectiveness=power.power_usage_effectiveness,
             service_life_s=self.service.years * _SECONDS_PER_YEAR,
         )
 

@@ -69,6 +69,10 @@ def budgets_of(run: Run) -> tuple[Budget, ...]:
         "USD/sample",
         lambda m: _largest([one.usd_per_sample for one in m.workloads]),
     )
+    if choices.training is not None:
+        run_s, run_usd = choices.training.max_s, choices.training.max_usd
+        add("run_time", run_s, "s", lambda m: _largest([one.run_s for one in m.workloads]))
+        add("usd_per_run", run_usd, "USD", lambda m: _largest([one.run_usd for one in m.workloads]))
     return tuple(found)
 
 

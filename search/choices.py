@@ -7,6 +7,7 @@ from archplace.costmodel import Allowance
 from archplace.search.schedule import PROOF_TOLERANCE
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.options import BestPlacement, Option
+from archplace.search.training_run import TrainingRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,13 @@ class Choices:
     min_samples_per_s: float | None = None
     max_joules_per_sample: float | None = None
     max_usd_per_sample: float | None = None
+    training: TrainingRun | None = None
+    """What is trained in the end, and its budgets; None where the run says nothing of it."""
+
+    @property
+    def needs_usd(self) -> bool:
+        """Whether a budget is one of dollars."""
+        return self.max_usd_per_sample is not None or (self.training is not None and self.training.max_usd is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,9 @@ SURE = (Objective.POWER, Objective.AREA)
 MOST_TIES_NAMED = 10
 """Ties of a design that are named, the closest ones."""
 
+_WHOLE = {Objective.THROUGHPUT: "run_s", Objective.ENERGY: "run_j", Objective.COST: "run_usd"}
+"""Columns of the whole training that have the interval of an objective."""
+
 Shares = tuple[float, float]
 
 
@@ -48,6 +51,11 @@ def bounds_row(point: PointView) -> Row:
         value = headline.get(column)
         if isinstance(value, float):
             row[f"{column}_low"], row[f"{column}_high"] = interval.of(value)
+        whole = headline.get(_WHOLE[name])
+        if isinstance(whole, float):
+            # Seconds, where the objective is a rate.
+            wide = interval.inverse() if name is Objective.THROUGHPUT else interval
+            row[f"{_WHOLE[name]}_low"], row[f"{_WHOLE[name]}_high"] = wide.of(whole)
     return {**row, "interval_probability": CENTRAL_SHARE, "interval_basis": str(uncertainty_of(point).basis)}
 
 

@@ -8,7 +8,7 @@ from archplace.search.metrics import ENERGY_PARTS
 from archplace.search.objectives import Objective
 from archplace.search.points import PointView
 from archplace.search.report._card import card, command, empty, facts, figure
-from archplace.search.report._format import heading
+from archplace.search.report._format import cell, heading
 from archplace.search.report._html import Html, element, table
 from archplace.search.report.area_plot import draw_area, prepare_area
 from archplace.search.report.contents import Contents
@@ -33,6 +33,8 @@ _PRICES = {
     "Cost": (("accelerator_usd", "USD each"), ("cost_usd_per_sample", "USD/sample")),
 }
 """Figures that a technology table with the numbers adds: columns with their units, by name."""
+_WHOLE = {"run_usd": " USD", "run_s": " days", "run_j": " MWh"}
+"""Figures of the whole training, where the run says how much is trained."""
 
 
 def answer_card(contents: Contents) -> Html:
@@ -147,6 +149,9 @@ def _prices(point: PointView) -> list[tuple[str, str]]:
         texts = [f"{number(value, 3)} {unit}" for value, unit in known if isinstance(value, float)]
         if texts:
             found.append((name, ", ".join(texts)))
+    whole = [cell(column, row[column]) + unit for column, unit in _WHOLE.items() if column in row]
+    if whole:
+        found.append(("Training", f"{', '.join(whole)} for all of it"))
     relative, worst = point.metrics.relative_throughput, point.metrics.worst_relative_throughput
     if relative is not None and worst is not None:
         found.append(("Relative", f"{percent(relative)} of each workload's best on average, {percent(worst)} at worst"))

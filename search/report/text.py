@@ -23,6 +23,9 @@ FIGURES = (
     "accelerator_usd",
     "cost_usd_per_sample",
     "samples_per_usd",
+    "run_s",
+    "run_j",
+    "run_usd",
 )
 """What a design's text begins with, as far as it is known."""
 

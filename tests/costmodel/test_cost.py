@@ -34,7 +34,8 @@ def prices(**changes) -> CostTable:
             package_usd=1000.0,
             hbm_usd_per_byte=10e-9,
             host_usd_per_accelerator=4000.0,
-            energy_usd_per_j=3e-8,
+            electricity_usd_per_j=2.5e-8,
+            power_usage_effectiveness=1.2,
             service_life_s=1e8,
         ),
         **changes,
@@ -133,3 +134,13 @@ def test_missing_prices_are_named():
     ):
         with pytest.raises(ConfigError, match="technology 7nm: the section 'cost' is missing"):
             ask()
+
+
+def test_prices_of_a_site_by_hand():
+    assert prices().energy_usd_per_j == pytest.approx(3e-8)
+    # 0.036 USD per kWh are 1e-8 USD per J.
+    site = prices().at(usd_per_kwh=0.036, power_usage_effectiveness=1.5, service_years=2)
+    assert site.energy_usd_per_j == pytest.approx(1.5e-8)
+    assert site.service_life_s == 2 * 365.25 * 86400
+    assert site.wafer_usd == prices().wafer_usd
+    assert prices().at() == prices()

@@ -16,6 +16,7 @@ from archplace.search.foremost import FASTEST_AT_ONCE
 from archplace.search.outcome import Bound, Fate
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steptimes import OPTIMIZER_PARAMETERS
+from archplace.search.training_run import TrainingRun
 from archplace.workloads import Axis
 
 OBJECTIVES = ("throughput", "energy", "cost", "power", "area")
@@ -138,6 +139,8 @@ def test_no_bound_of_any_objective_exceeds_what_an_option_reaches(architectures,
         ("min_samples_per_s", 0),
         ("max_joules_per_sample", 1),
         ("max_usd_per_sample", 2),
+        ("run_time", 0),
+        ("usd_per_run", 2),
         ("max_power_w", 3),
         ("max_area_mm2", 4),
     ],
@@ -146,7 +149,13 @@ def test_no_bound_of_any_objective_exceeds_what_an_option_reaches(architectures,
 def test_a_budget_keeps_the_front_of_what_meets_it(architectures, exact, names, budget, column):
     every = {key: values(figures, architectures, key[0], OBJECTIVES) for key, figures in exact.items()}
     limit = float(np.median([own[column] for own in every.values()])) * (1 + 1e-6)
-    choices = replace(CHOICES, **{budget: 1 / limit if budget == "min_samples_per_s" else limit})
+    samples = 1e9
+    whole = {"run_time": {"max_s": samples * limit}, "usd_per_run": {"max_usd": samples * limit}}
+    if budget in whole:
+        training = TrainingRun(samples=((small_workload().name, samples),), **whole[budget])
+        choices = replace(CHOICES, training=training)
+    else:
+        choices = replace(CHOICES, **{budget: 1 / limit if budget == "min_samples_per_s" else limit})
     outcome = explore(architectures, [small_workload()], names, choices).run()
     kept = {key: own for key, own in every.items() if own[column] <= limit}
     where = [OBJECTIVES.index(name) for name in OBJECTIVES if name in names]
