@@ -130,6 +130,11 @@ def test_nodes_without_laws_are_counted_and_an_assumption_helps():
     found = list(after(before, assumed, scale(hidden=2)).traces[0].nodes())
     assert [found[0].value(name) for name in ("num_ops", "tensor_size")] == [80 * 14 // 4, 6 * 14 // 4]
     assert [found[1].value("tensor_size"), found[2].value("comm_size")] == [80, 8]
+    # Where a trace says nothing but how long, that is what follows; calls on the host last as long as before.
+    bare = job_of({0: Trace(metadata=Metadata(), nodes=(node(0, ""), node(1, "", is_cpu_op=True)))})
+    for steps in ([scale(hidden=6)], [scale(hidden=2), scale(hidden=3)]):
+        found = list(after(bare, read_assumption("other: hidden"), *steps).traces[0].nodes())
+        assert [one.duration_micros for one in found] == [600, 100]
     with pytest.raises(ConfigError, match="nothing in these traces follows the size batch; there are: hidden"):
         after(before, assumed, scale(batch=2))
 

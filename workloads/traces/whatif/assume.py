@@ -8,7 +8,7 @@ from archplace.workloads.traces.node import Node
 from archplace.workloads.traces.whatif._edit import copied, number, put
 from archplace.workloads.traces.whatif.job import Job
 from archplace.workloads.traces.whatif.laws import SCALING, Law, laws_text, read_law
-from archplace.workloads.traces.whatif.sizes import NUMBERS
+from archplace.workloads.traces.whatif.sizes import DURATION, NUMBERS
 from archplace.workloads.traces.whatif.step import Record
 
 _KINDS = ("product", "other", "exchange")
@@ -19,7 +19,8 @@ class Assume:
     """Give nodes without laws those of their kind of work; nodes with laws keep them.
 
     Products are nodes with ``num_ops``, exchanges communicate, and others are all else. The least that can be said
-    about a trace without shapes: attention's products, say, do not follow the width as those of linear layers do.
+    about a trace without shapes: attention's products, say, do not follow the width as those of linear layers do. Of
+    nodes without numbers the duration follows, but for calls on the host.
     """
 
     laws: tuple[tuple[str, Law], ...]
@@ -41,11 +42,16 @@ class Assume:
         values = node.values()
         if SCALING in values:
             return node
-        exchange = meaning_of(node).role in (Role.COLLECTIVE, Role.POINT_TO_POINT)
+        meaning = meaning_of(node)
+        exchange = meaning.role in (Role.COLLECTIVE, Role.POINT_TO_POINT)
         kind = "exchange" if exchange else "product" if number(values, "num_ops") else "other"
         law = dict(self.laws).get(kind)
         found = [(name, number(values, name)) for name in NUMBERS]
-        laws = [(name, law.times(value / law.value)) for name, value in found if law is not None and value]
+        if law is None:
+            return node
+        laws = [(name, law.times(value / law.value)) for name, value in found if value]
+        if not laws and meaning.duration_ns and meaning.role is not Role.HOST:
+            laws = [(DURATION, law.times(meaning.duration_ns / law.value))]
         if not laws:
             return node
         message = copied(node)

@@ -18,6 +18,8 @@ WORK = ("num_ops", "comm_size", "tensor_size")
 """What must have a law where it is not 0; the first that a node has tells how its duration grows."""
 NUMBERS = (*WORK, "vector_ops")
 """What may have a law; and each of ``loops``."""
+DURATION = "duration"
+"""The law of nodes with a duration and none of these numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +28,8 @@ class Scale:
 
     FLOPs, bytes and payloads become what their laws give. Durations grow as the FLOPs of a product, as the bytes of
     other computing and of memory operations, and as the payload of a communication: what is faster or slower on larger
-    operands is not known here. What has none of these, as a host's call, lasts as long as before. Shapes and values of
-    operands, which hold no more, are taken out, and so are starts.
+    operands is not known here. What has none of these, as a host's call, lasts as long as before, unless its duration
+    has a law. Shapes and values of operands, which hold no more, are taken out, and so are starts.
     """
 
     factors: tuple[tuple[Size, Fraction], ...]
@@ -65,7 +67,7 @@ def _survey(trace: RankTrace, followed: Counter[Size]) -> int:
         laws = dict(_laws(node, values))
         followed.update({size for law in laws.values() for size in Size if law.follows(size)})
         work = [name for name in WORK if number(values, name)]
-        kept += not work and bool(meaning_of(node).duration_ns)
+        kept += not work and DURATION not in laws and bool(meaning_of(node).duration_ns)
         total += bool(work)
         if any(name not in laws for name in work):
             lost += 1
@@ -99,11 +101,11 @@ def scaled(node: Node, factors: tuple[tuple[Size, Fraction], ...]) -> Node:
     _put_numbers(message, values, dict(before), dict(after))
     put(message, SCALING, laws_text(after))
     _forget_shapes(message)
-    told = next((name for name in WORK if number(values, name)), None)
-    if told is None:
-        forget_start(message)
-    else:
+    told = next((name for name in WORK if number(values, name)), DURATION)
+    if told in dict(before):
         stretch(message, dict(after)[told].value / dict(before)[told].value)
+    else:
+        forget_start(message)
     return Node(message)
 
 
