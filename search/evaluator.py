@@ -92,7 +92,7 @@ class Evaluator:
         count = 1
         if Objective.ENERGY in objectives or choices.max_joules_per_sample is not None:
             count = 2
-        if Objective.COST in objectives or choices.max_usd_per_sample is not None:
+        if Objective.COST in objectives or choices.needs_usd:
             count = 3
         self._figures = count
         figures = Figures.of_space(self.architectures, self.technology, accelerators=choices.accelerators, count=count)
@@ -146,11 +146,15 @@ class Evaluator:
         for search in self.searches:
             name, batch = search.workload.name, search.workload.global_batch
             seconds, joules, usd = (*search.limits.tolist(), np.inf, np.inf)[:3]
+            whole_s = whole_usd = ""
+            if choices.training is not None:
+                whole_s = f": {seconds * choices.training.of(name) / 3600:,.0f} h for the whole training"
+                whole_usd = f": {usd * choices.training.of(name):,.0f} USD for the whole training"
             texts += [
                 f"{name}: {NO_OPTION}",
-                f"{name}: step time is at least {{:.4g}} s, the budget is {seconds * batch:.4g} s",
+                f"{name}: step time is at least {{:.4g}} s, the budget is {seconds * batch:.4g} s{whole_s}",
                 f"{name}: energy is at least {{:.4g}} J per sample, the budget is {joules:.4g} J",
-                f"{name}: cost is at least {{:.4g}} USD per sample, the budget is {usd:.4g} USD",
+                f"{name}: cost is at least {{:.4g}} USD per sample, the budget is {usd:.4g} USD{whole_usd}",
                 f"{name}: no placement option keeps all budgets at once",
             ]
         return tuple(texts)

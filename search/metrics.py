@@ -30,6 +30,7 @@ from archplace.search.strategy.families import groups_of
 from archplace.search.strategy.layers import operators_of, replay_of
 from archplace.search.strategy.options import BestPlacement
 from archplace.search.strategy.table import table_of
+from archplace.search.training_run import TrainingRun
 from archplace.workloads import Operator, Recompute, TrainingJob
 
 ENERGY_PARTS = (
@@ -61,11 +62,28 @@ class WorkloadMetrics:
     """What of it is hardware, written off over its service life; the rest is energy."""
     relative_throughput: float | None
     """Throughput as a fraction of the workload's best in the space; None in a run of one workload."""
+    run_samples: float | None = None
+    """Samples of the whole training; None where the run says nothing of it."""
 
     @property
     def joules_per_sample(self) -> float | None:
         """Joules per sample of the whole cluster."""
         return None if self.parts_j is None else sum(self.parts_j)
+
+    @property
+    def run_s(self) -> float | None:
+        """Seconds of the whole training."""
+        return _times(self.seconds_per_sample, self.run_samples)
+
+    @property
+    def run_j(self) -> float | None:
+        """Joules of the whole training."""
+        return _times(self.joules_per_sample, self.run_samples)
+
+    @property
+    def run_usd(self) -> float | None:
+        """Dollars of the whole training, hardware and energy."""
+        return _times(self.usd_per_sample, self.run_samples)
 
     @property
     def joules_time_share(self) -> float | None:
@@ -97,6 +115,21 @@ class Metrics:
     peak_power_w: float | None
     accelerator_usd: float | None
     """One accelerator with its share of a server, and the largest HBM capacity that a workload takes."""
+
+    @property
+    def run_s(self) -> float | None:
+        """Seconds of the whole training, of several workloads one after the other; None where nothing is said of it."""
+        return _sum([one.run_s for one in self.workloads])
+
+    @property
+    def run_j(self) -> float | None:
+        """Joules of the whole training, of all workloads."""
+        return _sum([one.run_j for one in self.workloads])
+
+    @property
+    def run_usd(self) -> float | None:
+        """Dollars of the whole training, hardware and energy, of all workloads."""
+        return _sum([one.run_usd for one in self.workloads])
 
     @property
     def samples_per_s_per_mm2(self) -> float:
@@ -138,10 +171,12 @@ def metrics_of(
     *,
     accelerators: int,
     references_s: Sequence[float] = (),
+    training: TrainingRun | None = None,
 ) -> list[Metrics]:
     """Return the figures of ``points``, of which ``architectures`` has one row each.
 
-    ``references_s`` (n_workloads,) are the least seconds per sample of each workload in the space, or none.
+    ``references_s`` (n_workloads,) are the least seconds per sample of each workload in the space, or none;
+    ``training`` says how much is trained in the end.
     """
     precisions = sorted({str(workload.precision.formats.products) for workload in workloads})
     known = technology.energy is not None and technology.power is not None
@@ -170,6 +205,7 @@ def metrics_of(
                     usd_per_sample=None if usd is None else float(usd[i]),
                     hardware_usd_per_sample=None if hardware is None else float(hardware[i]),
                     relative_throughput=references_s[w] / float(seconds[i]) if references_s else None,
+                    run_samples=None if training is None else training.of(workload.name),
                 )
                 for i in range(len(points))
             ]
@@ -211,6 +247,15 @@ def _metrics(
         peak_power_w=peak_w,
         accelerator_usd=price_usd,
     )
+
+
+def _times(value: float | None, count: float | None) -> float | None:
+    return None if value is None or count is None else value * count
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -56,6 +56,7 @@ class PointGroup:
             run.space.technology,
             accelerators=run.choices.accelerators,
             references_s=self.result.outcome.references_s,
+            training=run.choices.training,
         )
 
     @cached_property
@@ -174,6 +175,9 @@ class PointView:
             "accelerator_usd": metrics.accelerator_usd,
             "cost_usd_per_sample": metrics.usd_per_sample,
             "samples_per_usd": metrics.samples_per_usd,
+            "run_s": metrics.run_s,
+            "run_j": metrics.run_j,
+            "run_usd": metrics.run_usd,
         }
         objectives = self.result.outcome.objectives.names
         for name, value in zip(objectives, self.point.values, strict=True):
@@ -206,6 +210,9 @@ class PointView:
                     "relative_throughput": one.relative_throughput,
                     "energy_j_per_sample": one.joules_per_sample,
                     "cost_usd_per_sample": one.usd_per_sample,
+                    "run_s": one.run_s,
+                    "run_j": one.run_j,
+                    "run_usd": one.run_usd,
                 }
                 row |= {key: value for key, value in own.items() if value is not None}
             columns.append(row)

@@ -329,6 +329,7 @@ def _baseline(job: Run, cache: ScheduleCache, references: Sequence[float]) -> Ba
         min_samples_per_s=None,
         max_joules_per_sample=None,
         max_usd_per_sample=None,
+        training=None,
     )
     point, reason = None, None
     try:

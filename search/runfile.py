@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -30,6 +30,7 @@ from archplace.search.placement_fields import Degree, OneOrMore, StrategyFields
 from archplace.search.run_names import check_capacity, placed, resolve, unknown_names
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.strategy import DEFAULT_ORDER
+from archplace.search.training_run import TrainingRun
 from archplace.workloads import Recompute, Workload, load_job
 from archplace.workloads.traced.traced_workload import TracedWorkload
 
@@ -95,6 +96,8 @@ class _Budgets(FileModel):
     samples_per_s: _Positive | None = None
     joules_per_sample: _Positive | None = None
     usd_per_sample: _Positive | None = None
+    usd_per_run: _Positive | None = None
+    run_time: Seconds | None = None
 
     @field_validator("*", mode="before")
     @classmethod
@@ -102,6 +105,18 @@ class _Budgets(FileModel):
         if value is None:
             raise ValueError("found no value; give the budget's value with its unit, or remove the key")
         return value
+
+
+class _Training(FileModel):
+    tokens: OneOrMore[_Positive]
+
+
+class _Prices(FileModel):
+    """Prices of a site, in place of those of the technology table."""
+
+    electricity_usd_per_kwh: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    power_usage_effectiveness: Annotated[float, Field(ge=1, le=10)] | None = None
+    service_years: Annotated[float, Field(gt=0, le=100)] | None = None
 
 
 class _Run(FileModel):
@@ -115,6 +130,8 @@ class _Run(FileModel):
     objectives: tuple[str, ...] = Field(default=("throughput", "area"), min_length=1)
     effort: Effort = "normal"
     budgets: _Budgets = _Budgets()
+    training: _Training | None = None
+    prices: _Prices | None = None
     baseline: str | None = None
 
     @field_validator("objectives")
@@ -234,6 +251,7 @@ def load_run(path: Path | str) -> Run:
             problems.append(document.problem(("run", "accelerators"), str(error)))
     if space is not None:
         problems += _lacking(document, run, space.technology)
+    problems += _training_problems(document, run, len(names))
     if problems:
         raise ConfigError(problems)
     loaded = tuple(workload for workload in workloads if workload is not None)
@@ -241,6 +259,8 @@ def load_run(path: Path | str) -> Run:
     assert cluster is not None
     if run.global_batch is not None:
         loaded = tuple(workload.resized(global_batch=run.global_batch) for workload in loaded)
+    if run.prices is not None:
+        space = replace(space, technology=_at(run.prices, space.technology))
     choices = Choices(
         accelerators=run.accelerators,
         axes=run.placement.axes(SEARCH_AXES),
@@ -251,6 +271,11 @@ def load_run(path: Path | str) -> Run:
         min_samples_per_s=run.budgets.samples_per_s,
         max_joules_per_sample=run.budgets.joules_per_sample,
         max_usd_per_sample=run.budgets.usd_per_sample,
+        training=None
+        if run.training is None
+        else TrainingRun.of_tokens(
+            run.training.tokens, loaded, max_s=run.budgets.run_time, max_usd=run.budgets.usd_per_run
+        ),
     )
     return Run(
         name=Path(path).stem,
@@ -268,7 +293,7 @@ def load_run(path: Path | str) -> Run:
 def _lacking(document: Document, run: _Run, technology: Technology) -> list[Problem]:
     """Return a problem for each objective and budget that the technology table has no numbers for."""
     wanted: list[tuple[KeyPath, str]] = [(("run", "objectives", i), name) for i, name in enumerate(run.objectives)]
-    budgets = {"power": "power", "joules_per_sample": "energy", "usd_per_sample": "cost"}
+    budgets = {"power": "power", "joules_per_sample": "energy", "usd_per_sample": "cost", "usd_per_run": "cost"}
     wanted += [
         (("run", "budgets", key), name) for key, name in budgets.items() if getattr(run.budgets, key) is not None
     ]
@@ -277,6 +302,8 @@ def _lacking(document: Document, run: _Run, technology: Technology) -> list[Prob
         Objective.POWER: (technology.need_energy, technology.need_power),
         Objective.COST: (technology.need_energy, technology.need_power, technology.need_cost),
     }
+    if run.prices is not None:
+        wanted.append((("run", "prices"), Objective.COST))
     found = []
     for key, name in wanted:
         try:
@@ -290,6 +317,33 @@ def _lacking(document: Document, run: _Run, technology: Technology) -> list[Prob
                 document.problem(key, "found 'worst_case' with a single workload; it needs several: remove it")
             )
     return found
+
+
+def _training_problems(document: Document, run: _Run, workloads: int) -> list[Problem]:
+    """Return problems of budgets of a training of which nothing is said, and of a wrong number of tokens."""
+    if run.training is None:
+        return [
+            document.problem(
+                ("run", "budgets", key),
+                f"found {key}, but not how much is trained; add the run's tokens: training: {{tokens: 1e12}}",
+            )
+            for key in ("usd_per_run", "run_time")
+            if getattr(run.budgets, key) is not None
+        ]
+    if len(run.training.tokens) in (1, workloads):
+        return []
+    message = f"found {len(run.training.tokens)} values for {workloads} workloads; give one for each, or one for all"
+    return [document.problem(("run", "training", "tokens"), message)]
+
+
+def _at(prices: _Prices, technology: Technology) -> Technology:
+    """Return the technology with the prices of a site."""
+    changed = technology.need_cost().at(
+        usd_per_kwh=prices.electricity_usd_per_kwh,
+        power_usage_effectiveness=prices.power_usage_effectiveness,
+        service_years=prices.service_years,
+    )
+    return replace(technology, cost=changed)
 
 
 def _hash(thing: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from archplace.workloads import Workload
+from archplace.workloads import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class TrainingRun:
     def of_tokens(
         cls,
         tokens: Sequence[float],
-        workloads: Sequence[Workload],
+        workloads: Sequence[TrainingJob],
         *,
         max_s: float | None = None,
         max_usd: float | None = None,

@@ -104,7 +104,7 @@ class WorkloadSearch:
         self._of_key: dict[Key, list[int]] = {}
         for i, space in enumerate(self.spaces):
             self._of_key.setdefault(space.option.graph_key, []).append(i)
-        self._limits = _limits(choices, workload.global_batch)[: figures.count]
+        self._limits = _limits(choices, workload)[: figures.count]
         self._memory = LeastMemory(figures.count) if asked_again else None
 
     def on(self, architectures: Architectures) -> "WorkloadSearch":
@@ -312,12 +312,17 @@ class WorkloadSearch:
             times.forget()
 
 
-def _limits(choices: Choices, global_batch: int) -> FloatArray:
+def _limits(choices: Choices, workload: TrainingJob) -> FloatArray:
     """Return the budgets per sample, (3,), infinite where there is none."""
-    seconds = [np.inf]
+    seconds, usd = [np.inf], [np.inf]
     if choices.max_step_s is not None:
-        seconds.append(choices.max_step_s / global_batch)
+        seconds.append(choices.max_step_s / workload.global_batch)
     if choices.min_samples_per_s is not None:
         seconds.append(1 / choices.min_samples_per_s)
-    joules, usd = choices.max_joules_per_sample, choices.max_usd_per_sample
-    return np.array([min(seconds), np.inf if joules is None else joules, np.inf if usd is None else usd])
+    if choices.max_usd_per_sample is not None:
+        usd.append(choices.max_usd_per_sample)
+    if choices.training is not None:
+        seconds.append(choices.training.most_seconds_per_sample(workload.name))
+        usd.append(choices.training.most_usd_per_sample(workload.name))
+    joules = choices.max_joules_per_sample
+    return np.array([min(seconds), np.inf if joules is None else joules, min(usd)])

@@ -37,6 +37,31 @@ MOST_ROWS = 1000
 _LEVEL_WORDS = {Level.ATTENTION: "Look at this", Level.NOTE: "Note", Level.GOOD: "Good"}
 
 
+def _training(contents: Contents) -> str:
+    """Return how much is trained, in words."""
+    run = contents.result.run
+    if run.choices.training is None:
+        return "the run file does not say how much is trained"
+    tokens = [
+        f"{workload.name} on {number(run.choices.training.of(workload.name) * workload.sequence_length / 1e9)} billion"
+        " tokens"
+        for workload in run.workloads
+    ]
+    return f"{'; '.join(tokens)}; checkpoints and restarts not included"
+
+
+def _prices(contents: Contents) -> str:
+    """Return what a joule and an hour of hardware cost, in words."""
+    cost = contents.result.run.space.technology.cost
+    if cost is None:
+        return "the technology table has none"
+    return (
+        f"electricity at {number(cost.electricity_usd_per_j * 3.6e6)} USD/kWh with a PUE of "
+        f"{number(cost.power_usage_effectiveness)}; hardware written off over "
+        f"{number(cost.service_life_s / (365.25 * 86400))} years"
+    )
+
+
 def header(contents: Contents) -> list[Html]:
     """Return what was run, and on what."""
     run, choices = contents.result.run, contents.result.run.choices
@@ -81,6 +106,8 @@ def header(contents: Contents) -> list[Html]:
                 *axes_words(choices.axes),
                 ("HBM capacities", hbm),
                 ("Budgets", "; ".join(budgets) or "none"),
+                ("Training", _training(contents)),
+                ("Prices", _prices(contents)),
                 ("Objectives", "; ".join(objectives)),
                 ("Effort", f"{run.effort}: {contents.certainty}"),
                 ("Solver and limits", contents.solver),

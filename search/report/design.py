@@ -64,6 +64,8 @@ def _workload(workload: TrainingJob, found: WorkloadResult, why: Explanation, fi
         more["parts_j_per_sample"] = dict(zip(ENERGY_PARTS, figures.parts_j, strict=True))
     if figures.usd_per_sample is not None:
         more["cost_usd_per_sample"] = figures.usd_per_sample
+    whole = {"run_s": figures.run_s, "run_j": figures.run_j, "run_usd": figures.run_usd}
+    more |= {key: value for key, value in whole.items() if value is not None}
     return {
         "workload": workload.name,
         "step_s": placement.step_s,
