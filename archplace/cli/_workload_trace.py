@@ -23,7 +23,7 @@ _DEGREES = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="a workload's name, or its YAML file")
+    parser.add_argument("workload", metavar="WORKLOAD", help="a workload's name, its YAML file, or a trace that is one")
     parser.add_argument(
         "--out",
         metavar="FILE|DIR",
@@ -60,12 +60,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def trace(arguments: argparse.Namespace) -> int:
     """Write the traces; print what is in them."""
-    from archplace.workloads import load_workload
+    from archplace.workloads.job_files import load_job
     from archplace.workloads.traces import open_writer
     from archplace.workloads.traces.from_workload import StepTrace
     from archplace.workloads.traces.rank_files import is_file_name, make_folder, write_groups
 
-    workload = load_workload(arguments.workload)
+    workload = load_job(arguments.workload)
     with patience(f"writing {arguments.out}"):
         try:
             step = StepTrace(

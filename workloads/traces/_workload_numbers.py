@@ -6,7 +6,7 @@ law.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import lcm
@@ -19,6 +19,7 @@ from archplace.workloads.model import Model
 from archplace.workloads.operators import CollectiveKind, Operator
 from archplace.workloads.precision import Format
 from archplace.workloads.traces.whatif.laws import Law, Laws, Size
+from archplace.workloads.training_job import TrainingJob
 from archplace.workloads.training_step import Layer
 from archplace.workloads.workload import Workload
 
@@ -67,7 +68,7 @@ def operator_numbers(operator: Operator) -> Numbers:
     return found
 
 
-def step_numbers(workload: Workload, layer: Layer) -> Numbers:
+def step_numbers(workload: TrainingJob, layer: Layer) -> Numbers:
     """Return what a layer leaves to do at the end of a step: its optimizer's work, and gradients to reduce."""
     work = workload.optimizer_work(layer.parameters)
     bytes_each = workload.parameter_bytes.gradient
@@ -80,33 +81,25 @@ def step_numbers(workload: Workload, layer: Layer) -> Numbers:
     }
 
 
-Place = tuple[str, str, str]
-"""Layer, pass (``forward``, ``backward``, ``step``) and operator."""
+Place = tuple[int, str, str]
+"""Place of the layer among distinct ones, pass (``forward``, ``backward``, ``step``) and operator."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberLaws:
-    """What the numbers of a workload's operators follow."""
-
-    laws: Mapping[Place, Laws]
-    sizes: tuple[Size, ...]
-    """Sizes that the workload can be built with more of."""
-
-
-def number_laws(workload: Workload, sharding: LayerSharding) -> NumberLaws:
-    """Return the laws of all numbers of ``workload`` under ``sharding``."""
+def number_laws(workload: TrainingJob, sharding: LayerSharding) -> dict[Place, Laws]:
+    """Return the laws of all numbers of ``workload`` under ``sharding``; none where sizes cannot be compared."""
     sizes = tuple(size for size in Size if _grown(workload, sharding, {size: 2}) is not None)
     grid = {size: _PROBES[size] if size in sizes else (1,) for size in Size}
     samples: list[dict[Place, Numbers]] = []
     for factors in product(*grid.values()):
         numbers = _numbers_at(workload, sharding, dict(zip(Size, factors, strict=True)))
-        if numbers is None:  # more of two sizes at once may not go together
-            return NumberLaws(laws={}, sizes=())
+        # More of two sizes at once may not go together, and a traced layer may be shared otherwise when it is larger.
+        if numbers is None or (samples and numbers.keys() != samples[0].keys()):
+            return {}
         samples.append(numbers)
     checks = {size: _CHECK[size] for size in sizes}
     check = _numbers_at(workload, sharding, checks)
-    if check is None:
-        return NumberLaws(laws={}, sizes=())
+    if check is None or check.keys() != samples[0].keys():
+        return {}
     names = [(place, name) for place, here in samples[0].items() for name in here]
     fitted = _fitted([[sample[place].get(name, 0) for sample in samples] for place, name in names], grid)
     found: dict[Place, Laws] = dict.fromkeys(samples[0], ())
@@ -118,41 +111,46 @@ def number_laws(workload: Workload, sharding: LayerSharding) -> NumberLaws:
             expected = expected.scaled(size, Fraction(factor))
         if expected.value == check[place].get(name, 0):
             found[place] += ((name, law),)
-    return NumberLaws(laws=found, sizes=sizes)
+    return found
 
 
 def _numbers_at(
-    workload: Workload, sharding: LayerSharding, factors: Mapping[Size, int]
+    workload: TrainingJob, sharding: LayerSharding, factors: Mapping[Size, int]
 ) -> dict[Place, Numbers] | None:
     grown = _grown(workload, sharding, factors)
     if grown is None:
         return None
     found: dict[Place, Numbers] = {}
-    for layer, _ in grown[0].step(grown[1]).layers:
+    for number, (layer, _) in enumerate(grown[0].step(grown[1]).layers):
         for which, operators in (("forward", layer.forward), ("backward", layer.backward)):
             for operator in operators:
-                found[layer.name, which, operator.name] = operator_numbers(operator)
-        found[layer.name, "step", ""] = step_numbers(grown[0], layer)
+                found[number, which, operator.name] = operator_numbers(operator)
+        found[number, "step", ""] = step_numbers(grown[0], layer)
     return found
 
 
 def _grown(
-    workload: Workload, sharding: LayerSharding, factors: Mapping[Size, int]
-) -> tuple[Workload, LayerSharding] | None:
+    workload: TrainingJob, sharding: LayerSharding, factors: Mapping[Size, int]
+) -> tuple[TrainingJob, LayerSharding] | None:
     """Return the workload with more of some sizes, or None where there is no such model or it cannot be cut."""
     batch, longer, wider, more = (factors.get(size, 1) for size in Size)
-    model = workload.model
-    if (longer > 1 and model.patches is not None) or (more > 1 and model.experts is None):
+    if isinstance(workload, Workload):
+        model = workload.model
+        if (longer > 1 and model.patches is not None) or (more > 1 and model.experts is None):
+            return None
+        model = grown_model(model, hidden=wider, experts=more, sequence=longer)
+        target = None if workload.target_length is None else workload.target_length * longer
+        length = workload.sequence_length * longer
+        workload = replace(workload, model=model, sequence_length=length, target_length=target)
+    elif wider > 1 or more > 1:
         return None
+    elif longer > 1:
+        try:
+            workload = workload.resized(sequence_length=workload.sequence_length * longer)
+        except ValueError:
+            return None
+    grown = workload.resized(global_batch=workload.global_batch * batch)
     sharding = replace(sharding, microbatch=sharding.microbatch * batch)
-    target = None if workload.target_length is None else workload.target_length * longer
-    grown = replace(
-        workload,
-        model=grown_model(model, hidden=wider, experts=more, sequence=longer),
-        sequence_length=workload.sequence_length * longer,
-        target_length=target,
-        global_batch=workload.global_batch * batch,
-    )
     return (grown, sharding) if grown.refusal(sharding) is None else None
 
 

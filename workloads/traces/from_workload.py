@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from archplace.workloads.layer_sharding import LayerSharding
 from archplace.workloads.operators import CollectiveKind, Operator, Phase
 from archplace.workloads.traces._workload_numbers import (
-    NumberLaws,
     Numbers,
+    Place,
     number_laws,
     operator_numbers,
     step_numbers,
@@ -35,9 +35,9 @@ from archplace.workloads.traces.device_groups import DeviceGroups, Reduction
 from archplace.workloads.traces.node import CollectiveType, Node, NodeKind
 from archplace.workloads.traces.rank_files import groups_text
 from archplace.workloads.traces.trace import Metadata, Trace
-from archplace.workloads.traces.whatif.laws import SCALING, laws_text
+from archplace.workloads.traces.whatif.laws import SCALING, Laws, laws_text
+from archplace.workloads.training_job import TrainingJob
 from archplace.workloads.training_step import Layer, Recompute, TrainingStep
-from archplace.workloads.workload import Workload
 
 _TYPES = {
     CollectiveKind.ALL_REDUCE: CollectiveType.ALL_REDUCE,
@@ -58,7 +58,7 @@ class StepTrace:
     Raises ``ValueError`` with the reason where the workload cannot be shared so.
     """
 
-    workload: Workload
+    workload: TrainingJob
     sharding: LayerSharding
     data: int = 1
     microbatches: int = 1
@@ -67,7 +67,7 @@ class StepTrace:
     """What is dropped after the forward pass, and runs again before the backward pass, of all layers that allow it."""
     groups: DeviceGroups = field(init=False)
     _step: TrainingStep = field(init=False, repr=False)
-    _laws: NumberLaws = field(init=False, repr=False)
+    _laws: dict[Place, Laws] = field(init=False, repr=False)
     _names: dict[tuple[int, ...], str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -80,12 +80,10 @@ class StepTrace:
                 f"{sequences} sequences; {self.workload.name} has {self.workload.global_batch} per step"
             )
         put = object.__setattr__
-        put(
-            self,
-            "groups",
-            DeviceGroups(sharding=self.sharding, data=self.data, experts=self.workload.model.experts is not None),
-        )
-        put(self, "_step", self.workload.step(self.sharding))
+        step = self.workload.step(self.sharding)
+        experts = any(layer.expert_parameters for layer, _ in step.layers)
+        put(self, "_step", step)
+        put(self, "groups", DeviceGroups(sharding=self.sharding, data=self.data, experts=experts))
         put(self, "_laws", number_laws(self.workload, self.sharding))
         put(self, "_names", {members: name for name, members in self.groups.named().items()})
 
@@ -95,7 +93,7 @@ class StepTrace:
         facts: dict[str, int | str | bool] = {
             "source": "archplace",
             "workload": workload.name,
-            "model": workload.model.name,
+            "model": workload.model_name,
             "sequence_length": workload.sequence_length,
             "precision": workload.precision.value,
             "optimizer": workload.optimizer.value,
@@ -132,14 +130,19 @@ class StepTrace:
         """The layers in order, repeated ones as often as they repeat."""
         return tuple(layer for layer, count in self._step.layers for _ in range(count))
 
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """By layer, the place of its kind among distinct ones."""
+        return tuple(kind for kind, (_, count) in enumerate(self._step.layers) for _ in range(count))
+
 
 class _Writer:
     """The nodes of one rank, one after the other."""
 
     def __init__(self, step: StepTrace, rank: int) -> None:
         self._step, self._rank = step, rank
-        self._layers = step.layers
-        self._texts = {place: laws_text(laws) for place, laws in step._laws.laws.items()}
+        self._layers, self._kinds = step.layers, step.kinds
+        self._texts = {place: laws_text(laws) for place, laws in step._laws.items()}
         self._made: list[Node] = []
         self._id = self._tag = 0
 
@@ -153,14 +156,14 @@ class _Writer:
                 slot = _Slot(layer=layer.name, index=index, phase="forward", microbatch=microbatch, data=reached)
                 if not index:  # the last microbatch is waited for, and nothing of it read
                     slot = replace(slot, data=(), control=reached)
-                reached, _ = self._pass(layer, layer.forward, slot, "forward")
+                reached, _ = self._pass(layer.forward, slot, "forward")
                 yield from self._given()
             for index, layer in reversed(tuple(enumerate(self._layers))):
                 slot = _Slot(layer=layer.name, index=index, phase="backward", microbatch=microbatch, data=reached)
                 again = _replayed(layer, self._step.recompute)
                 if again:
-                    reached, _ = self._pass(layer, again, replace(slot, phase="forward", again=True), "forward")
-                reached, ends = self._pass(layer, layer.backward, replace(slot, data=reached), "backward")
+                    reached, _ = self._pass(again, replace(slot, phase="forward", again=True), "forward")
+                reached, ends = self._pass(layer.backward, replace(slot, data=reached), "backward")
                 gradients[index] += ends
                 yield from self._given()
             before = reached
@@ -172,9 +175,7 @@ class _Writer:
         made, self._made = self._made, []
         return iter(made)
 
-    def _pass(
-        self, layer: Layer, operators: Sequence[Operator], slot: "_Slot", which: str
-    ) -> tuple[Sequence[int], list[int]]:
+    def _pass(self, operators: Sequence[Operator], slot: "_Slot", which: str) -> tuple[Sequence[int], list[int]]:
         """Add a pass over a layer, ``which`` of ``forward`` and ``backward``; what comes first waits as ``slot`` says.
 
         Returns the ids that the next layer waits for, which are all ends but those of weight gradients, and all ends.
@@ -185,7 +186,7 @@ class _Writer:
         passed = {name for one in operators if one.phase is not Phase.WEIGHT_GRADIENT for name in one.inputs}
         for operator in operators:
             sources = [number for name in operator.inputs if name in names for number in ids[name]]
-            own = replace(slot, text=self._texts.get((layer.name, which, operator.name), ""))
+            own = replace(slot, text=self._texts.get((self._kinds[slot.index], which, operator.name), ""))
             ids[operator.name] = self._operator(operator, replace(own, data=sources, control=[]) if sources else own)
         onward = [
             number
@@ -202,7 +203,7 @@ class _Writer:
         if not layer.parameters:
             return
         numbers = step_numbers(self._step.workload, layer)
-        laws = dict(self._step._laws.laws.get((layer.name, "step", ""), ()))
+        laws = dict(self._step._laws.get((self._kinds[index], "step", ""), ()))
         parents = []
         for use, name in ((Reduction.DENSE, "comm_size"), (Reduction.EXPERT, "expert comm_size")):
             members = self._step.groups.members(use, self._rank)

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -9,14 +11,15 @@ from hypothesis import strategies as st
 from today_helpers import shardings as today_shardings
 from today_helpers import today_models
 from today_helpers import workload as today_workload
-from whatif_helpers import GPT, job, ring_step, step_of
+from whatif_helpers import GPT, SCALING, after, job, plain_job, ring_step, step_of
 from workload_helpers import sharded_jobs, step_macs
 
 from archplace.workloads import CollectiveKind, LayerSharding, Recompute
+from archplace.workloads.job_files import load_job
 from archplace.workloads.traces import CollectiveType, NodeKind, load_trace, meaning_of, save_trace, statistics_of
 from archplace.workloads.traces.device_groups import DeviceGroups, Reduction
 from archplace.workloads.traces.from_workload import StepTrace
-from archplace.workloads.traces.whatif import disagreements, read_laws
+from archplace.workloads.traces.whatif import Scale, Size, disagreements, read_assumption, read_laws
 
 
 @st.composite
@@ -165,6 +168,19 @@ def test_every_send_has_its_receive():
     assert ends[NodeKind.SEND]
     assert ends[NodeKind.SEND] == ends[NodeKind.RECEIVE]
     assert set(ends[NodeKind.SEND].values()) == {1}
+
+
+def test_a_traced_workload_is_one_too():
+    """A transformer's trace, read as a workload and written as one step of two sequences at a time."""
+    traced = load_job(Path(__file__).parent / "data" / "transformer_host.json.gz")
+    small, large = (
+        StepTrace(workload=traced.resized(global_batch=8), sharding=LayerSharding(microbatch=size)) for size in (1, 2)
+    )
+    found = statistics_of(small.nodes())
+    assert found.flops == 2 * step_macs(traced.step(LayerSharding(microbatch=1))) > 0
+    # A lookup reads as many rows as there are tokens, or as the table has: no polynomial, and so no law.
+    steps = read_assumption("other: batch"), Scale(factors=((Size.BATCH, Fraction(2)),))
+    assert plain_job(after(job(small), *steps), without=[SCALING]) == plain_job(job(large), without=[SCALING])
 
 
 def test_what_the_metadata_say(tmp_path):

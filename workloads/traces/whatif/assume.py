@@ -8,7 +8,7 @@ from archplace.workloads.traces.node import Node
 from archplace.workloads.traces.whatif._edit import copied, number, put
 from archplace.workloads.traces.whatif.job import Job
 from archplace.workloads.traces.whatif.laws import SCALING, Law, laws_text, read_law
-from archplace.workloads.traces.whatif.sizes import DURATION, NUMBERS
+from archplace.workloads.traces.whatif.sizes import DURATION, NUMBERS, laws_of
 from archplace.workloads.traces.whatif.step import Record
 
 _KINDS = ("product", "other", "exchange")
@@ -16,7 +16,7 @@ _KINDS = ("product", "other", "exchange")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assume:
-    """Give nodes without laws those of their kind of work; nodes with laws keep them.
+    """Give numbers without a law that of their node's kind of work; those with a law keep it.
 
     Products are nodes with ``num_ops``, exchanges communicate, and others are all else. The least that can be said
     about a trace without shapes: attention's products, say, do not follow the width as those of linear layers do. Of
@@ -40,22 +40,19 @@ class Assume:
 
     def _with_law(self, node: Node) -> Node:
         values = node.values()
-        if SCALING in values:
-            return node
+        known = dict(laws_of(node, values))
         meaning = meaning_of(node)
         exchange = meaning.role in (Role.COLLECTIVE, Role.POINT_TO_POINT)
-        kind = "exchange" if exchange else "product" if number(values, "num_ops") else "other"
-        law = dict(self.laws).get(kind)
+        law = dict(self.laws).get("exchange" if exchange else "product" if number(values, "num_ops") else "other")
         found = [(name, number(values, name)) for name in NUMBERS]
-        if law is None:
-            return node
-        laws = [(name, law.times(value / law.value)) for name, value in found if value]
-        if not laws and meaning.duration_ns and meaning.role is not Role.HOST:
-            laws = [(DURATION, law.times(meaning.duration_ns / law.value))]
-        if not laws:
+        if not any(value for _, value in found) and meaning.role is not Role.HOST:
+            found = [(DURATION, meaning.duration_ns)]
+        missing = [(name, value) for name, value in found if value and name not in known]
+        if law is None or not missing:
             return node
         message = copied(node)
-        put(message, SCALING, laws_text(tuple(laws)))
+        laws = (*known.items(), *((name, law.times(value / law.value)) for name, value in missing))
+        put(message, SCALING, laws_text(laws))
         return Node(message)
 
 

@@ -64,7 +64,7 @@ def _survey(trace: RankTrace, followed: Counter[Size]) -> int:
     example = ""
     for node in trace.nodes():
         values = node.values()
-        laws = dict(_laws(node, values))
+        laws = dict(laws_of(node, values))
         followed.update({size for law in laws.values() for size in Size if law.follows(size)})
         work = [name for name in WORK if number(values, name)]
         kept += not work and DURATION not in laws and bool(meaning_of(node).duration_ns)
@@ -80,7 +80,8 @@ def _survey(trace: RankTrace, followed: Counter[Size]) -> int:
     return kept
 
 
-def _laws(node: Node, values: dict[str, Value | None]) -> Laws:
+def laws_of(node: Node, values: dict[str, Value | None]) -> Laws:
+    """Return the laws that a node states, whose attributes have ``values``. Raises ConfigError for what is none."""
     text = values.get(SCALING)
     if not isinstance(text, str):
         return ()
@@ -93,7 +94,7 @@ def _laws(node: Node, values: dict[str, Value | None]) -> Laws:
 def scaled(node: Node, factors: tuple[tuple[Size, Fraction], ...]) -> Node:
     """Return a node with its laws' numbers at other sizes. Raises ValueError for numbers beyond what fields hold."""
     values = node.values()
-    before = _laws(node, values)
+    before = laws_of(node, values)
     after = tuple((name, _grown(law, factors)) for name, law in before)
     if before == after:
         return _without_start(node)
