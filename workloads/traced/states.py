@@ -87,6 +87,9 @@ class Cutting:
     cuts_parameters: bool
     """Whether devices store parts of parameters. Where not, gradients are left as partial sums: the group takes part
     in the exchange of data-parallel replicas, once per step."""
+    stores_cut: bool
+    """Whether matrices and tables of parameters must be stored in parts, wherever they can be: layers are shared so
+    that they need less memory on each device, and not only less time. Vectors may be whole."""
     keeps_cut: bool
     """Whether activations that wait for the backward pass must be kept in parts, wherever they can be."""
 
@@ -97,7 +100,7 @@ class Cutting:
         Without ``sequence`` norms, dropout and residual sums are not shared (Shoeybi et al. 2019, arXiv:1909.08053,
         section 3), and other activations along the model's own dimensions only. With it all are shared along the
         sequence too, between layers always, and what is kept is kept in parts (Korthikanti et al. 2022,
-        arXiv:2205.05198, section 4.2.2).
+        arXiv:2205.05198, section 4.2.2). Matrices are stored in parts either way.
         """
         own = frozenset({Symbol.FIXED, Symbol.EXPERT})
         return cls(
@@ -107,6 +110,7 @@ class Cutting:
             boundary=Symbol.SEQUENCE if sequence else None,
             stream_whole=not sequence,
             cuts_parameters=True,
+            stores_cut=True,
             keeps_cut=sequence,
         )
 
@@ -124,6 +128,7 @@ class Cutting:
             boundary=Symbol.SEQUENCE,
             stream_whole=False,
             cuts_parameters=False,
+            stores_cut=False,
             keeps_cut=True,
         )
 
@@ -137,6 +142,14 @@ class Cutting:
     def divides(self, size: int, symbol: Symbol) -> bool:
         """Whether the group can share a loop or an atom."""
         return symbol in self.symbols and size % self.degree == 0
+
+    def storable(self, parameter: Tensor, states: tuple[State, ...]) -> tuple[State, ...]:
+        """Return in which of the states that a parameter can be in it may be stored."""
+        if not self.cuts_parameters:
+            return (REPLICATED,)
+        parts = tuple(state for state in states if state.is_cut)
+        is_matrix = sum(any(atom.size > 1 for atom in dim) for dim in parameter.dims) > 1
+        return parts if parts and is_matrix and self.stores_cut else states
 
     def between(self, tensor: Tensor) -> State:
         """Return the state of a tensor between layers; parameters and constants are whole.

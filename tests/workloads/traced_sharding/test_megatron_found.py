@@ -17,9 +17,10 @@ from archplace.workloads.traced.views import without_views
 GATHER, SCATTER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE
 
 
-def solve(block, degree, *, sequence=False, rates=None, limit=None):
+def solve(block, degree, *, sequence=False, rates=None, limit=None, stores_cut=True):
     layer = without_views(block)
-    found = solve_sharding(layer, Cutting.tensor(degree, sequence=sequence), rates or Rates(), limit=limit)
+    cutting = replace(Cutting.tensor(degree, sequence=sequence), stores_cut=stores_cut)
+    found = solve_sharding(layer, cutting, rates or Rates(), limit=limit)
     return layer, found
 
 
@@ -72,16 +73,21 @@ def test_one_device_more_costs_less_time_as_long_as_exchanges_are_fast():
     assert seconds[0] > seconds[1] > seconds[2]
 
 
-def test_without_a_network_worth_its_name_everything_is_replicated():
-    _, found = solve(gpt_block(d_model=256, heads=4, sequence=64), 4, rates=Rates(collective_latency_s=1.0))
+def test_without_a_network_worth_its_name_everything_is_replicated_that_may_be():
+    small, slow = gpt_block(d_model=256, heads=4, sequence=64), Rates(collective_latency_s=1.0)
+    _, found = solve(small, 4, rates=slow, stores_cut=False)
     assert not found.conversions
     assert all(way.loop is None for way in found.ways)
+    # matrices in parts cannot do with fewer exchanges than Megatron's
+    layer, found = solve(small, 4, rates=slow)
+    assert kinds(found) == {Side.FORWARD: {REDUCE: 2}, Side.BACKWARD: {REDUCE: 2}}
+    assert all(state.is_cut for t, state in found.stored.items() if len(layer.tensors[t].dims) > 1)
 
 
 def test_a_memory_limit_is_kept_and_costs_time():
     block = gpt_block(sequence=512, d_model=1024, heads=8)
     slow = Rates(link_bytes_per_s=1e9)  # at which replicas are fastest
-    layer, free = solve(block, 4, rates=slow)
+    layer, free = solve(block, 4, rates=slow, stores_cut=False)
 
     def taken(found, states):
         return sum(
@@ -91,7 +97,7 @@ def test_a_memory_limit_is_kept_and_costs_time():
         )
 
     limit = MemoryLimit(limit_bytes=0.5 * taken(free, 8.0), states_per_weight=8.0)
-    _, bound = solve(block, 4, rates=slow, limit=limit)
+    _, bound = solve(block, 4, rates=slow, limit=limit, stores_cut=False)
     assert taken(bound, 8.0) <= limit.limit_bytes
     assert bound.seconds > free.seconds
     with pytest.raises(ValueError, match=r"no sharding takes 1,000 bytes or less"):

@@ -77,7 +77,8 @@ def least_seconds(layer, cutting, rates):
             forward, backward = (needed[side].get(t, set()) for side in Side)
             if tensor.role is TensorRole.PARAMETER:
                 gradient, by_state = gradient_of.get(t), []
-                for state in states[t]:
+                parts = [state for state in states[t] if state.is_cut]
+                for state in parts if parts and len(tensor.dims) > 1 else states[t]:  # matrices in parts
                     deliver = 0.0 if gradient is None else conversions_s(gradient, made[gradient], {state})
                     if gradient is not None and common and state == REPLICATED and made[gradient] == PARTIAL:
                         sent = 2 * tensor.bytes * (cutting.degree - 1) / cutting.degree
