@@ -1,7 +1,7 @@
 """Seconds of a workload's layers on every architecture: bounds for all, exact schedules for those that need them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +121,8 @@ class StepTimes:
                     each = np.minimum(prices.all_s[:, at], prices.one_s[:, at] / count[:, None])
                     np.maximum(least, _row_sums(each), out=least)
             seconds[key] = least * (1 - ROUNDING)
-        return self.layers.seconds(seconds, self._optimizer_s(pricer))
+        found = self.layers.seconds(seconds, self._optimizer_s(pricer))
+        return LayerSeconds.at_least(found.passes, found.optimizer_s_per_parameter)
 
     def _path_s(self, key: Key, prices: OperatorPrices) -> FloatArray:
         """Return the seconds of the longest path, each operator in its faster mode, ``(n_archs,)``."""
@@ -147,7 +148,8 @@ class StepTimes:
             seconds[key] = lower_bound_s(
                 graph, prices.one_s, prices.all_s, architectures.tensor_count, architectures.vector_count
             )
-        return self.layers.seconds(seconds, self._optimizer_s(pricer))
+        found = self.layers.seconds(seconds, self._optimizer_s(pricer))
+        return LayerSeconds.at_least(found.passes, found.optimizer_s_per_parameter)
 
     def joules(self, pricer: Pricer, technology: Technology) -> LayerJoules:
         """Return the dynamic energy of the passes over each kind of layer on every architecture.
@@ -173,12 +175,20 @@ class StepTimes:
         if len(new):
             self._bracket(new, *price(new))
         known = [self._known[i] for i in indices.tolist()]
-        return self._table([one.lower for one in known], known), self._table([one.upper for one in known], known)
+        return self._tables([one.lower for one in known], [one.upper for one in known], known)
 
-    def _table(self, seconds: Sequence[Mapping[Key, float]], known: Sequence[Bracketed]) -> LayerSeconds:
-        """Return single architectures' seconds as one table."""
-        found = {key: np.array([each[key] for each in seconds]) for key in self.layers.graphs}
-        return self.layers.seconds(found, np.array([one.optimizer_s_per_parameter for one in known]))
+    def _tables(
+        self, lower: Sequence[Mapping[Key, float]], upper: Sequence[Mapping[Key, float]], known: Sequence[Bracketed]
+    ) -> tuple[LayerSeconds, LayerSeconds]:
+        """Return single architectures' seconds as two tables, the first with the second as its upper limits."""
+        optimizer_s = np.array([one.optimizer_s_per_parameter for one in known])
+        low, high = (
+            self.layers.seconds(
+                {key: np.array([each[key] for each in seconds]) for key in self.layers.graphs}, optimizer_s
+            )
+            for seconds in (lower, upper)
+        )
+        return replace(low, most=high.passes), high
 
     def _bracket(self, indices: NDArray[np.int64], archs: Architectures, pricer: Pricer) -> None:
         """Bracket the schedules of new architectures and remember them."""
@@ -221,7 +231,7 @@ class StepTimes:
             schedule = cache.solve(problem)
             best[key] = min(best[key], schedule.makespan_s)
             least[key] = min(max(least[key], schedule.lower_bound_s), best[key])
-        return self._table([least], [known]), self._table([best], [known])
+        return self._tables([least], [best], [known])
 
     def forget(self) -> None:
         """Drop what is known of single architectures."""

@@ -68,14 +68,26 @@ class PipelineCoefficients:
     skew: FloatArray
     """The weight of the skew."""
 
-    def fill_s(self, forward_s: ArrayLike, backward_input_s: ArrayLike, backward_weight_s: ArrayLike) -> FloatArray:
+    def fill_s(
+        self,
+        forward_s: ArrayLike,
+        backward_input_s: ArrayLike,
+        backward_weight_s: ArrayLike,
+        longest_s: tuple[FloatArray, FloatArray, FloatArray] | None = None,
+    ) -> FloatArray:
         """Return what a stage adds to filling and draining the pipeline; the sum over all stages counts.
 
         Layers may be given in place of their stages, if for :meth:`tail_s` too: sums of both make the time no less.
+        Where passes take between the seconds given and ``longest_s``, the result is the least of all between: longer
+        weight gradients fill more of the bubble.
         """
         forward, backward, weight = _arrays(forward_s, backward_input_s, backward_weight_s)
         if self.schedule is PipelineSchedule.ZB_H1:
-            return np.asarray(forward + backward - self._put_off * _least(forward, backward, weight))
+            if longest_s is None:
+                return np.asarray(forward + backward - self._put_off * _least(forward, backward, weight))
+            # What fills the bubble is at most the longest, and at most the shorter of the passes that are waited for.
+            known = forward + backward - self._put_off * _least(*longest_s)
+            return np.maximum(known, forward + backward - self._put_off * np.minimum(forward, backward))
         if self.schedule in (PipelineSchedule.INTERLEAVED, PipelineSchedule.DUALPIPE):
             return np.zeros(np.broadcast_shapes(self.pace.shape, np.shape(forward + backward + weight)))
         return np.asarray(forward + backward + weight + np.zeros_like(self.pace))

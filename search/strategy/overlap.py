@@ -39,17 +39,18 @@ def behind(compute_s: FloatArray, exchange_s: FloatArray, host_s: FloatArray, hi
     return np.maximum(together, host_s)
 
 
-def hidden(exchange_s: FloatArray, beside_s: FloatArray, hide: BoolArray) -> Hidden:
+def hidden(exchange_s: FloatArray, beside_s: FloatArray, longest_s: FloatArray, hide: BoolArray) -> Hidden:
     """Return what is exposed of ``exchange_s``, ``(R, S)``, once per step behind passes of ``beside_s``, ``(R, S)``.
 
     The first layer of the model has nothing to hide behind, and one layer's pass has nothing to run behind it yet. An
-    exchange that does not take place hides nothing and costs nothing.
+    exchange that does not take place hides nothing and costs nothing. Where the passes take between ``beside_s`` and
+    ``longest_s``, no less is exposed.
     """
     any_ = hide & exchange_s.any(axis=1)
     longest = beside_s[:, 1:-1].max(axis=1, initial=0.0)
     return Hidden(
         base_s=np.where(any_, longest, 0.0),
-        slope_s=np.where(any_[:, None], exchange_s - beside_s, 0.0),
+        slope_s=np.where(any_[:, None], exchange_s - longest_s, 0.0),
         floor_s=np.where(any_, exchange_s[:, 0], 0.0),
         whole_s=np.where(any_[:, None], exchange_s, 0.0),
     )

@@ -12,7 +12,7 @@ precedes the forward pass of the next step's first, on the first stage: exposed 
 the stage, and at least the exchange of the layer that has nothing left to hide behind.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -36,6 +36,7 @@ from archplace.search.pipeline import (
     coefficients,
     in_flight,
 )
+from archplace.search.strategy.bounds import ROUNDING
 from archplace.search.strategy.chain import BoolArray, ChainRows, ChainTimes, FloatArray, IntArray, of_layers
 from archplace.search.strategy.combinations import Choices, Combinations, Entry
 from archplace.search.strategy.exchanges import ExchangeSeconds, boundary_s, exchange_seconds
@@ -44,6 +45,9 @@ from archplace.search.strategy.layers import Pass, replay_of
 from archplace.search.strategy.overlap import LayerPasses, behind, hidden, paced
 from archplace.search.strategy.strategy import DEALT_EVENLY, Strategy
 from archplace.workloads import CollectiveKind, TrainingJob, TrainingStep
+
+_FILLED_WHOLE = frozenset((PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B))
+"""Schedules that each stage fills with all its passes."""
 
 
 class StrategyTable:
@@ -202,31 +206,49 @@ class StrategyTable:
     def passes(self, rows: IntArray, seconds: LayerSeconds, schedule: PipelineSchedule) -> LayerPasses:
         """Return the seconds of layers' passes with what runs behind them, ``(R, P, S)``, for rows of one schedule.
 
-        ``seconds`` has one entry for each of ``rows``, or a single one.
+        ``seconds`` has one entry for each of ``rows``, or a single one. What they are at least where it has limits.
         """
         forward = seconds[Pass.FORWARD][:, None]
         split = schedule in SPLIT_BACKWARD
         weights = seconds[Pass.WEIGHT_GRADIENT][:, None] if split else np.zeros_like(forward)
         inputs = seconds[Pass.INPUT_GRADIENT if split else Pass.BACKWARD][:, None]
+        replayed = self.replayed(seconds.passes)
         gathered = self.exchanges.before_forward_s[rows, None]
         exchanged = (self.exchanges.before_backward_s[rows] + self.exchanges.after_backward_s[rows])[:, None]
         host_s, hides = self.host_s[rows], self.hides[rows]
-        backward = inputs + weights + self.replayed(seconds.passes)
+        backward = inputs + weights + replayed
         forward_s = behind(np.broadcast_to(forward, host_s.shape), gathered, host_s, hides)
         backward_s = behind(np.broadcast_to(backward, host_s.shape), exchanged, host_s, hides)
-        gain = np.zeros_like(forward)
-        if schedule is PipelineSchedule.DUALPIPE:
-            # What the operators of a forward and a backward pass gain by running together.
-            together = seconds[Pass.FORWARD] + seconds[Pass.BACKWARD] - seconds[Pass.PAIR]
-            gain = np.maximum(together, 0.0)[:, None]
+        inputs_s = backward_s - weights
+        if split and seconds.most is not None:
+            # The longer weight gradients take, the more runs behind them and not behind input gradients.
+            longest = seconds.most[Pass.WEIGHT_GRADIENT][:, None]
+            left = np.where(hides[:, None, None], np.maximum(exchanged - longest, 0.0), exchanged)
+            before = np.broadcast_to(inputs + replayed, host_s.shape)
+            least = behind(before, left, np.maximum(host_s - longest, 0.0), hides)
+            inputs_s = np.where(longest == weights, inputs_s, least)
         return LayerPasses(
             forward_s=forward_s,
-            inputs_s=backward_s - weights,
+            inputs_s=inputs_s,
             weights_s=np.broadcast_to(weights, host_s.shape),
-            pair_s=np.maximum(forward_s + backward_s - gain, 0.0),
+            pair_s=_pair_s(seconds, forward_s + backward_s, replayed, schedule),
             forward_waits_s=forward_s - forward,
             backward_waits_s=backward_s - backward,
         )
+
+    def _longest_passes_s(
+        self, rows: IntArray, seconds: LayerSeconds, schedule: PipelineSchedule
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return what :meth:`passes` are at most: forward, input gradients, weight gradients."""
+        assert seconds.most is not None
+        most = LayerSeconds(passes=seconds.most, optimizer_s_per_parameter=seconds.optimizer_s_per_parameter)
+        longest = self.passes(rows, most, schedule)
+        inputs_s = longest.inputs_s
+        if schedule in SPLIT_BACKWARD:
+            weights = seconds[Pass.WEIGHT_GRADIENT][:, None]
+            same = seconds.most[Pass.WEIGHT_GRADIENT][:, None] == weights
+            inputs_s = np.where(same, inputs_s, longest.inputs_s + longest.weights_s - weights)
+        return longest.forward_s, inputs_s, longest.weights_s
 
     def updates_s(self, rows: IntArray, seconds: LayerSeconds) -> FloatArray:
         """Return the seconds of the optimizer step of one layer, ``(R, S)``: on the device, and to the host and back.
@@ -259,13 +281,23 @@ class StrategyTable:
             if not len(here):
                 continue
             mine = rows[here]
-            passes = self.passes(mine, seconds if len(seconds) == 1 else seconds.take(here), schedule)
+            own = seconds if len(seconds) == 1 else seconds.take(here)
+            passes = self.passes(mine, own, schedule)
+            longest = None if own.most is None else self._longest_passes_s(mine, own, schedule)
             stages, microbatches, transfer_s = self.stages[mine], self.microbatches[mine], self.transfer_s[mine]
             terms = coefficients(schedule, stages, virtual, microbatches)
             each = coefficients(schedule, stages[:, None, None], virtual, microbatches[:, None, None])
             pace[here], load_s[here] = paced(each, passes)
-            fill_s[here] = each.fill_s(passes.forward_s, passes.inputs_s, passes.weights_s)
-            behind_s = self._transfers_s(terms, passes, transfer_s)
+            fill_s[here] = each.fill_s(passes.forward_s, passes.inputs_s, passes.weights_s, longest)
+            if longest is None:
+                behind_s = self._transfers_s(terms, transfer_s, passes.forward_s, passes.inputs_s, passes.weights_s)
+            else:
+                if schedule is PipelineSchedule.DUALPIPE:
+                    # What hides a message there is not more the longer all passes are, but at most the shorter one.
+                    shorter = np.minimum(longest[0], longest[1])
+                    known = own.settled[:, None, None]
+                    longest = np.where(known, longest[0], shorter), np.where(known, longest[1], shorter), longest[2]
+                behind_s = self._transfers_s(terms, transfer_s, *longest)
             # Senders that wait are busy for as long: a message a microbatch to either side, from each part they hold.
             sent_s = (2 * virtual * stages - 2) / (2 * virtual if virtual > 1 else 1) * transfer_s
             # Of two stages each sends one way; under GPipe both ways pace the pipeline, one after the other.
@@ -280,9 +312,14 @@ class StrategyTable:
             boundary_s[here] = np.where(self.waits[mine], waiting_s, behind_each_s)
         hides = self.hides[rows]
         reduction, gathering = self.exchanges.reduction_s[rows], self.exchanges.gathering_s[rows]
+        # Where the fill has the whole first stage, what passes take longer outweighs what they hide.
+        filled = np.array([schedule in _FILLED_WHOLE for schedule, _ in self.choices.schedules])[self.schedule[rows]]
+        backward, forward = (
+            np.where(filled[:, None], seconds[which], seconds.longest(which)) for which in (Pass.BACKWARD, Pass.FORWARD)
+        )
         once = (
-            hidden(reduction, seconds[Pass.BACKWARD], hides),
-            hidden(gathering, seconds[Pass.FORWARD], hides),
+            hidden(reduction, seconds[Pass.BACKWARD], backward, hides),
+            hidden(gathering, seconds[Pass.FORWARD], forward, hides),
         )
         return ChainTimes(
             counts=self.counts,
@@ -300,13 +337,13 @@ class StrategyTable:
             least_recomputed=np.zeros(shape[:2]) if least_recomputed is None else least_recomputed,
         )
 
-    def _transfers_s(self, terms: PipelineCoefficients, passes: LayerPasses, transfer_s: FloatArray) -> FloatArray:
-        """Return what messages behind computing add, for stages that hold their even share of the layers."""
+    def _transfers_s(self, terms: PipelineCoefficients, transfer_s: FloatArray, *passes_s: FloatArray) -> FloatArray:
+        """Return what messages behind computing add, for stages that hold their even share of the layers.
+
+        ``passes_s`` are forward passes, input and weight gradients, ``(R, P, S)`` each.
+        """
         parts = terms.stages * terms.virtual
-        forward, inputs, weights = (
-            of_layers(values[:, 0], self.counts) / parts
-            for values in (passes.forward_s, passes.inputs_s, passes.weights_s)
-        )
+        forward, inputs, weights = (of_layers(values[:, 0], self.counts) / parts for values in passes_s)
         return np.where(terms.stages > 1, terms.transfers_s(transfer_s, forward, inputs, weights), 0.0)
 
     def chain_rows(self, rows: IntArray, seconds: LayerSeconds, hbm_bytes: FloatArray | float) -> ChainRows:
@@ -366,3 +403,28 @@ def table_of(
         allowance=allowance,
         host_bytes_per_s=None if host is None else host.bandwidth_bytes_per_s,
     )
+
+
+def _pair_s(
+    seconds: LayerSeconds, apart_s: FloatArray, replayed_s: FloatArray, schedule: PipelineSchedule
+) -> FloatArray:
+    """Return the seconds of a forward and a backward pass together, which take ``apart_s`` one after the other.
+
+    The operators of the two gain what they take less when scheduled together. The least where ``seconds`` has limits.
+    """
+    if schedule is not PipelineSchedule.DUALPIPE:
+        return apart_s
+
+    def apart(which: Callable[[Pass], FloatArray]) -> FloatArray:
+        # Gradients of inputs, then of weights, are one way to schedule the backward pass.
+        whole = np.minimum(which(Pass.BACKWARD), which(Pass.INPUT_GRADIENT) + which(Pass.WEIGHT_GRADIENT))
+        return np.asarray(which(Pass.FORWARD) + whole)
+
+    together_s = seconds[Pass.PAIR]
+    gain = np.maximum(apart(seconds.longest) - together_s, 0.0)[:, None]
+    found: FloatArray = np.maximum(apart_s - gain, 0.0)
+    if seconds.most is None:
+        return found
+    # A gain is never more than leaves the pair, what is repeated, and what is waited for.
+    floor = np.minimum(apart_s, together_s[:, None] + replayed_s) * ROUNDING
+    return np.maximum(found, floor)

@@ -185,3 +185,43 @@ def test_only_what_is_faster_than_asked_for_is_placed() -> None:
         assert np.isinf(limited.step_s[:3]).all()
         assert (limited.row[:3] == -1).all()
         np.testing.assert_allclose(limited.step_s[3:], best.step_s[3:], rtol=1e-12)
+
+
+def between(seconds: LayerSeconds, seed: int) -> LayerSeconds:
+    """Return limits between which ``seconds`` lie; some passes over some layers are known exactly, others hardly."""
+    rng = np.random.default_rng(seed)
+    low, high = {}, {}
+    for which, values in seconds.passes.items():
+        open_ = rng.random(values.shape) < 0.4
+        low[which] = np.where(open_, values * rng.uniform(0.2, 1.0, values.shape), values)
+        high[which] = np.where(open_, values * rng.uniform(1.0, 3.0, values.shape), values)
+    return LayerSeconds(passes=low, optimizer_s_per_parameter=seconds.optimizer_s_per_parameter, most=high)
+
+
+@pytest.mark.parametrize(("schedules", "states"), CASES, ids=[str(schedule) for schedule in SCHEDULES] + ["all"])
+def test_seconds_between_limits_are_never_bounded_above_their_steps(schedules, states) -> None:
+    checked = 0
+    for number, (option, table) in enumerate(tables(schedules, states)):
+        space = OptionSpace.of(option, table)
+        if space.reason is not None:
+            continue
+        seconds = random_seconds(12, len(table.counts), number)
+        step_s = space.best_of(seconds).step_s * (1 + 1e-11)
+        limits = between(seconds, number)
+        for known in (limits, LayerSeconds.at_least(limits.passes, limits.optimizer_s_per_parameter)):
+            assert (space.bound_s(known) <= step_s).all(), str(option)
+            assert (space.best_of(known).step_s <= step_s).all(), str(option)
+            assert (space.quick_bound_s(known) <= step_s).all(), str(option)
+        checked += len(seconds)
+    assert checked > 50
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_limits_that_meet_are_the_seconds_themselves(schedule) -> None:
+    for number, (option, table) in enumerate(tables((schedule,), STATES)):
+        space = OptionSpace.of(option, table)
+        seconds = random_seconds(8, len(table.counts), number)
+        same = replace(seconds, most=dict(seconds.passes))
+        assert same.settled.all()
+        assert (space.best_of(same).step_s == space.best_of(seconds).step_s).all()
+        assert (space.bound_s(same) <= space.best_of(seconds).step_s).all()
