@@ -15,6 +15,8 @@ _ALLOCATIONS = frozenset(
     ("empty", "empty_like", "empty_strided", "empty_quantized", "new_empty", "new_empty_strided", "resize_", "set_")
 )
 _ACCUMULATION = "torch::autograd::AccumulateGrad"
+_REDUCERS = ("torch.distributed.ddp.reducer::", "torch::distributed::reducer::", "c10d::")
+"""Data-parallel training: copies gradients into buckets, reduces these, and copies back."""
 _EVALUATION = "autograd::engine::evaluate_function"
 _UPDATE = "Optimizer.step"
 
@@ -25,7 +27,7 @@ class Pass(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     ACCUMULATION = "accumulation"
-    """Gradients become those of parameters."""
+    """Gradients become those of parameters, here and on other ranks."""
     OPTIMIZER = "optimizer"
     BETWEEN = "between"
     """After the backward pass began and outside of it: clipping of gradients, statistics, further microbatches."""
@@ -97,7 +99,7 @@ def _below(
 
 
 def _place(node: HostNode, around: _Place, inner: Sequence[HostNode]) -> _Place:
-    if node.name == _ACCUMULATION:
+    if node.name in (_ACCUMULATION, f"{_EVALUATION}: {_ACCUMULATION}") or node.name.startswith(_REDUCERS):
         return _Place(Pass.ACCUMULATION, -1)
     if node.name.startswith(_EVALUATION):
         seq = next((child.seq_id for child in inner if child.scope == BACKWARD_SCOPE), -1)
@@ -133,8 +135,23 @@ def _works(node: HostNode, children: Mapping[int, Sequence[HostNode]]) -> bool:
 
 
 def _in_one_pass(calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield the calls with those outside of the first forward and backward pass marked as between."""
+    """Yield the calls with those outside of the first forward and its backward pass marked as between.
+
+    A window may begin in the middle of a step and hold several: a backward pass belongs to the forward pass that has
+    its numbers. What has no number belongs to what ran before it.
+    """
+    numbers: set[int] = set()
+    mine = not any(call.part is Pass.FORWARD and call.seq >= 0 for call in calls)
     began = False
     for call in calls:
-        began = began or call.part is Pass.BACKWARD
-        yield replace(call, part=Pass.BETWEEN) if began and call.part is Pass.FORWARD else call
+        if call.part is Pass.FORWARD:
+            if not began:
+                numbers.add(call.seq)
+            yield replace(call, part=Pass.BETWEEN) if began else call
+        elif call.part in (Pass.BACKWARD, Pass.ACCUMULATION):
+            if call.seq >= 0:
+                mine = call.seq in numbers
+            began = began or mine
+            yield call if mine else replace(call, part=Pass.BETWEEN)
+        else:
+            yield call

@@ -17,6 +17,8 @@ from archplace.workloads.traces._op_schema import schema_arguments
 _REAL = ("float", "double", "half", "bfloat16", "c10::half", "c10::bfloat16")
 _LOOKS = (TensorOpKind.VIEW, TensorOpKind.MOVE)
 _WEIGHTS = frozenset(("weight", "bias", "mat2", "batch2"))
+_STATISTICS = frozenset(("running_mean", "running_var"))
+"""What norms of batches keep, of the shape of their gains, and no optimizer changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,16 @@ def _parameters(values: Sequence[Value], steps: Sequence[Step], gradients: Abstr
             for place, argument in enumerate(step.arguments):
                 for value in argument:
                     asked.setdefault(value, set()).add(names[place] if place < len(names) else "")
-    candidates = {value for value in asked if values[value].is_external and is_real(values[value])}
+    candidates = {
+        value
+        for value, names in asked.items()
+        if values[value].is_external and is_real(values[value]) and not names & _STATISTICS
+    }
+    # Buffers that data-parallel training sends around before the forward pass.
+    sent = {
+        values[one].storage for step in steps if step.call.part is Pass.FORWARD and step.moves for one in step.results
+    }
+    candidates = {value for value in candidates if values[value].storage not in sent}
     changed = {
         values[value].storage for step in steps if step.call.part is Pass.OPTIMIZER for value in step.results
     } & {values[value].storage for value in candidates}
@@ -97,8 +108,8 @@ def _constants(
 def _paired(
     values: Sequence[Value], steps: Sequence[Step], parameters: AbstractSet[int], gradients: AbstractSet[int]
 ) -> dict[int, int | None]:
-    """Return each gradient's parameter: the one that the optimizer computes with it, over its moments; or else the only
-    one of as many elements that the forward operator of the same number reads."""
+    """Return each gradient's parameter: the one that the optimizer computes with it, over its moments and over what the
+    gradient was copied to; or else the one of as many elements that the forward operator of the same number reads."""
     group = list(range(len(values)))
 
     def root(number: int) -> int:
@@ -108,7 +119,7 @@ def _paired(
         return number
 
     for step in steps:
-        if step.call.part is not Pass.OPTIMIZER:
+        if step.call.part not in (Pass.ACCUMULATION, Pass.OPTIMIZER):
             continue
         columns: dict[int, list[int]] = {}
         for argument in step.arguments:
@@ -136,16 +147,21 @@ def _paired(
 def _pair_by_number(
     values: Sequence[Value], steps: Sequence[Step], parameters: AbstractSet[int], found: dict[int, int | None]
 ) -> None:
-    read_by: dict[int, set[int]] = {}
+    """Pair what is left by the number that a forward operator shares with its gradient: by size, in order."""
+    read_by: dict[int, dict[int, None]] = {}
+    made_by: dict[int, dict[int, None]] = {}
     for step in steps:
-        if step.call.part is Pass.FORWARD and step.call.seq >= 0:
-            read = {value for argument in step.arguments for value in argument if value in parameters}
-            read_by.setdefault(step.call.seq, set()).update(read)
-    for step in steps:
-        if step.call.part is not Pass.BACKWARD:
+        if step.call.seq < 0:
             continue
-        for value in step.results:
-            if value in found and found[value] is None:
-                size = prod(values[value].shape)
-                near = [one for one in read_by.get(step.call.seq, ()) if prod(values[one].shape) == size]
-                found[value] = near[0] if len(near) == 1 else None
+        if step.call.part is Pass.FORWARD:
+            read = (value for argument in step.arguments for value in argument)
+            wanted = (value for value in read if value in parameters)
+            read_by.setdefault(step.call.seq, {}).update(dict.fromkeys(wanted))
+        elif step.call.part is Pass.BACKWARD:
+            made_by.setdefault(step.call.seq, {}).update(dict.fromkeys(one for one in step.results if one in found))
+    for number, made in made_by.items():
+        for size in {prod(values[value].shape) for value in made}:
+            ours = [value for value in made if prod(values[value].shape) == size]
+            near = [value for value in read_by.get(number, ()) if prod(values[value].shape) == size]
+            if len(ours) == len(near):
+                found.update(pair for pair in zip(ours, near, strict=True) if found[pair[0]] is None)
