@@ -191,6 +191,12 @@ def test_laws_that_are_none(text, message):
         after(before, scale(hidden=2))
 
 
+def test_a_law_that_gives_nothing_is_none():
+    before = job_of({0: Trace(metadata=Metadata(), nodes=(node(7, "num_ops = 0; tensor_size = 1 hidden", num_ops=3),))})
+    with pytest.raises(ConfigError, match=r"node 7 \(''\) has num_ops and no law"):
+        after(before, scale(hidden=2))
+
+
 def test_numbers_beyond_their_field_are_refused():
     before = job_of({0: Trace(metadata=Metadata(), nodes=(node(7, "num_ops = 8 hidden^2", num_ops=8),))})
     with pytest.raises(ValueError, match=r"node 7: num_ops cannot be 8000.* as int64_val"):

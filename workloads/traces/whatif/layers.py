@@ -24,7 +24,7 @@ _MOST_LAYERS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """Another number of layers of one kind. Each rank's trace is held in memory while it is changed."""
+    """Another number of layers of one kind, on every rank. One rank's trace at a time is held in memory."""
 
     count: int
     kind: str | None = None
@@ -42,20 +42,16 @@ class Layers:
         """
         first = next(iter(job.traces.values()))
         kind = self._kind(first)
-        before = 0
+        before: set[int] = set()
         for trace in job.traces.values():
-            nodes = tuple(trace.nodes())
-            before = max(before, _Chain.find(nodes, kind, trace).count)
-            for _ in self._repeated(trace, nodes, kind):
+            count, nodes = self._repeated(trace, kind)
+            before.add(count)
+            for _ in nodes:  # what is wrong comes out now, not when files are half written
                 pass
-        record: Record = {"step": "layers", "kind": kind, "from": before, "to": self.count}
-        if before == self.count:
+        record: Record = {"step": "layers", "kind": kind, "from": max(before), "to": self.count}
+        if before == {self.count}:
             return job, record
-
-        def changed(_: int, trace: RankTrace) -> RankTrace:
-            return replace(trace, nodes=lambda: self._repeated(trace, tuple(trace.nodes()), kind))
-
-        return job.changed(changed), record
+        return job.changed(lambda _, trace: replace(trace, nodes=lambda: self._repeated(trace, kind)[1])), record
 
     def _kind(self, trace: RankTrace) -> str:
         layers: dict[str, set[int]] = {}
@@ -72,16 +68,18 @@ class Layers:
             raise trace.error(f"--layers: no layer is a {kind!r:.60}; there are: {known}")
         return kind
 
-    def _repeated(self, trace: RankTrace, nodes: Sequence[Node], kind: str) -> Iterator[Node]:
+    def _repeated(self, trace: RankTrace, kind: str) -> tuple[int, Iterator[Node]]:
+        """Return how many layers there were, and the nodes with as many as there are to be."""
+        nodes = tuple(trace.nodes())
         chain = _Chain.find(nodes, kind, trace)
         if chain.count == self.count:
-            return iter(nodes)
+            return chain.count, iter(nodes)
         if chain.count == 1:
             raise trace.error(
                 f"--layers: there is one layer {kind!r:.60}, which does not show how such layers follow each other: "
                 "give a trace with two at least"
             )
-        return _rebuilt(nodes, chain, self.count, trace)
+        return chain.count, _rebuilt(nodes, chain, self.count, trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

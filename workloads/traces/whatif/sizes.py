@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from archplace.arch_configs.errors import ConfigError
 from archplace.workloads.traces import chakra_pb2
@@ -11,7 +12,7 @@ from archplace.workloads.traces.meaning import meaning_of
 from archplace.workloads.traces.node import Node
 from archplace.workloads.traces.whatif._edit import copied, drop, forget_start, number, put, stretch
 from archplace.workloads.traces.whatif.job import Job, RankTrace
-from archplace.workloads.traces.whatif.laws import SCALING, Law, Laws, Size, laws_text, read_laws
+from archplace.workloads.traces.whatif.laws import SCALING, Laws, Size, laws_text, read_laws
 from archplace.workloads.traces.whatif.step import Record
 
 WORK = ("num_ops", "comm_size", "tensor_size")
@@ -64,8 +65,9 @@ def _survey(trace: RankTrace, followed: Counter[Size]) -> int:
     example = ""
     for node in trace.nodes():
         values = node.values()
-        laws = dict(laws_of(node, values))
-        followed.update({size for law in laws.values() for size in Size if law.follows(size)})
+        stated = laws_of(node, values)
+        laws = {name for name, law in stated if law.terms}
+        followed.update(_followed(stated))
         work = [name for name in WORK if number(values, name)]
         kept += not work and DURATION not in laws and bool(meaning_of(node).duration_ns)
         total += bool(work)
@@ -80,6 +82,11 @@ def _survey(trace: RankTrace, followed: Counter[Size]) -> int:
     return kept
 
 
+@lru_cache(maxsize=1 << 12)
+def _followed(laws: Laws) -> frozenset[Size]:
+    return frozenset(size for _, law in laws for size in Size if law.follows(size))
+
+
 def laws_of(node: Node, values: dict[str, Value | None]) -> Laws:
     """Return the laws that a node states, whose attributes have ``values``. Raises ConfigError for what is none."""
     text = values.get(SCALING)
@@ -91,57 +98,72 @@ def laws_of(node: Node, values: dict[str, Value | None]) -> Laws:
         raise ConfigError(f"node {node.id} ({node.name!r:.60}): {SCALING}: {error}") from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Growth:
+    """What laws give before and after sizes have changed."""
+
+    before: dict[str, Fraction]
+    after: dict[str, Fraction]
+    text: str
+    """The laws after."""
+    changes: bool
+
+    def at(self, name: str, old: int) -> int:
+        """Return the new number: the law's own, or in proportion where the old one was not the law's."""
+        before, after = self.before[name], self.after[name]
+        return round(after if round(before) == old or not before else old * after / before)
+
+
+@lru_cache(maxsize=1 << 12)
+def _growth(laws: Laws, factors: tuple[tuple[Size, Fraction], ...]) -> _Growth:
+    after = []
+    for name, law in laws:
+        for size, factor in factors:
+            law = law.scaled(size, factor)
+        after.append((name, law))
+    return _Growth(
+        before={name: law.value for name, law in laws},
+        after={name: law.value for name, law in after},
+        text=laws_text(tuple(after)),
+        changes=tuple(after) != laws,
+    )
+
+
 def scaled(node: Node, factors: tuple[tuple[Size, Fraction], ...]) -> Node:
     """Return a node with its laws' numbers at other sizes. Raises ValueError for numbers beyond what fields hold."""
     values = node.values()
-    before = laws_of(node, values)
-    after = tuple((name, _grown(law, factors)) for name, law in before)
-    if before == after:
-        return _without_start(node)
+    growth = _growth(laws_of(node, values), factors)
     message = copied(node)
-    _put_numbers(message, values, dict(before), dict(after))
-    put(message, SCALING, laws_text(after))
+    if not growth.changes:
+        forget_start(message)
+        return Node(message)
+    _put_numbers(message, values, growth)
+    put(message, SCALING, growth.text)
     _forget_shapes(message)
     told = next((name for name in WORK if number(values, name)), DURATION)
-    if told in dict(before):
-        stretch(message, dict(after)[told].value / dict(before)[told].value)
+    if growth.before.get(told):
+        stretch(message, growth.after[told] / growth.before[told])
     else:
         forget_start(message)
     return Node(message)
 
 
-def _grown(law: Law, factors: tuple[tuple[Size, Fraction], ...]) -> Law:
-    for size, factor in factors:
-        law = law.scaled(size, factor)
-    return law
-
-
-def _put_numbers(
-    message: chakra_pb2.Node, values: dict[str, Value | None], before: dict[str, Law], after: dict[str, Law]
-) -> None:
+def _put_numbers(message: chakra_pb2.Node, values: dict[str, Value | None], growth: _Growth) -> None:
     for name in NUMBERS:
         old = number(values, name)
         if old is None:
             continue
-        if name in after:
-            put(message, name, _at(old, before[name], after[name]))
+        if name in growth.after:
+            put(message, name, growth.at(name, old))
         elif name not in WORK:
             drop(message, name)
     loops = values.get("loops")
     if isinstance(loops, tuple):
         names = [f"loops[{place}]" for place in range(len(loops))]
-        if all(name in after for name in names):
-            sizes = zip(names, loops, strict=True)
-            put(message, "loops", tuple(_at(int(old), before[name], after[name]) for name, old in sizes))
+        if all(name in growth.after for name in names):
+            put(message, "loops", tuple(growth.at(name, int(old)) for name, old in zip(names, loops, strict=True)))
         else:
             drop(message, "loops")
-
-
-def _at(old: int, before: Law, after: Law) -> int:
-    """Return the new number: the law's own, or in proportion where the number was not the law's."""
-    if round(before.value) == old or not before.value:
-        return round(after.value)
-    return round(old * after.value / before.value)
 
 
 def _forget_shapes(message: chakra_pb2.Node) -> None:
@@ -151,9 +173,3 @@ def _forget_shapes(message: chakra_pb2.Node) -> None:
     for name in ("inputs", "outputs"):
         if not getattr(message, name).types:
             message.ClearField(name)
-
-
-def _without_start(node: Node) -> Node:
-    message = copied(node)
-    forget_start(message)
-    return Node(message)
