@@ -18,13 +18,19 @@ def gemm_of(op: TensorOp) -> Gemm:
     The two factors are the operands that the summed loops index; with fewer than two such, the largest nests of loops.
     Loops of both factors and the result are independent products, those of one factor and the result its rows or
     columns, all others are summed. Further operands, as a bias, enter on the way out and cost nothing here.
+
+    What an operand meets in an irregular order, as a convolution its windows, may be any loop that nothing may cut: the
+    product is then that of the unrolled windows (Chellapilla, Puri and Simard 2006, "High performance convolutional
+    neural networks for document processing", section 2).
     """
-    summed = {i for i, loop in enumerate(op.loops) if loop.kind is not LoopKind.FREE}
-    indexed = [_loops(access) for access in op.reads]
-    order = sorted(range(len(indexed)), key=lambda r: (not indexed[r] & summed, -_size(op, indexed[r]), r))
-    first, *others = (indexed[r] for r in sorted(order[:2]))
+    result = _reached(op, *op.writes)
+    met = [_reached(op, access) for access in op.reads]
+    summed = frozenset(range(len(op.loops))) - frozenset().union(*(_loops(access) for access in op.writes))
+    order = sorted(
+        range(len(met)), key=lambda r: (not _loops(op.reads[r]) & summed, -_size(op, _loops(op.reads[r])), r)
+    )
+    first, *others = (met[r] for r in sorted(order[:2]))
     second = others[0] if others else frozenset[int]()
-    result = frozenset[int]().union(*(_loops(access) for access in op.writes)) - summed
     batch, rows, columns = first & second & result, (first - second) & result, (second - first) & result
     inner = frozenset(range(len(op.loops))) - batch - rows - columns
     return Gemm(batch=_size(op, batch), m=_size(op, rows), n=_size(op, columns), k=_size(op, inner))
@@ -114,6 +120,14 @@ def _rows(op: TensorOp, tensors: Sequence[Tensor]) -> tuple[int, int]:
 
 def _loops(access: Access) -> frozenset[int]:
     return frozenset(index for dim in access.loops for index in dim if index is not None)
+
+
+def _reached(op: TensorOp, *accesses: Access) -> frozenset[int]:
+    """The loops that index operands, or may: those that nothing may cut, of operands met in an irregular order."""
+    known = frozenset[int]().union(*(_loops(access) for access in accesses))
+    if any(index is None for access in accesses for dim in access.loops for index in dim):
+        known |= {i for i, loop in enumerate(op.loops) if loop.kind is LoopKind.WHOLE}
+    return known
 
 
 def _size(op: TensorOp, loops: frozenset[int]) -> int:

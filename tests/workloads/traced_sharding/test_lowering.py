@@ -107,6 +107,22 @@ def test_products_by_their_loops():
     assert all(gemm.macs == op.macs for gemm, op in zip((scores, linear, outer), g.operators, strict=True))
 
 
+def test_a_convolution_multiplies_its_unrolled_windows():
+    # 2 images, 3 to 8 channels, windows of 5 × 5, results of 6 × 6
+    g = LayerBuilder({"n": 2, "c": 3, "o": 8, "y": 6, "x": 6, "k": 5, "l": 5, "i": 10})
+    g.tensor("image", "n c i i")
+    g.tensor("filters", "o c k l")
+    g.tensor("dimage", "n c i i")
+    whole = {"whole": "yxkl"}
+    g.product("forward", FORWARD, {"image": "n c _ _", "filters": "o c k l"}, {"y": "n o y x"}, **whole)
+    g.product("data", DATA, {"y": "n o y x", "filters": "o c k l"}, {"dimage": "n c _ _"}, **whole)
+    g.product("weight", WEIGHT, {"y": "n o y x", "image": "n c _ _"}, {"dfilters": "o c k l"}, **whole)
+    forward, data, weight = (gemm_of(op) for op in g.operators)
+    assert (forward.m, forward.n, forward.k) == (2 * 36, 8, 3 * 25)
+    assert (data.m, data.n, data.k) == (2 * 36, 3 * 25, 8)
+    assert (weight.m, weight.n, weight.k) == (8, 3 * 25, 2 * 36)
+
+
 def test_a_shared_softmax_exchanges_its_statistics():
     g = LayerBuilder({"s": 2048, "v": 32000, "a": 4096}, {"s": Symbol.SEQUENCE})
     g.tensor("x", "s a")
