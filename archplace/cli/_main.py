@@ -30,6 +30,8 @@ COMMANDS: dict[str, str] = {
     "place": "place layer chains on pipeline stages, to proven optimality",
     "workload": "look at execution traces and make workloads of them: info, import, convert, diff, graph, timeline",
     "export": "write a placement, or design points of a run, for other tools: a case for the simulator ASTRA-sim",
+    "simulate": "run exported cases with the simulator ASTRA-sim, and keep what it finds",
+    "compare": "print what was predicted beside what was simulated, with what the difference is made of",
     "accuracy": "price published training steps, and say how far off the prices are",
     "calibrate": "fit what the programs of clusters sustain to measured training steps",
     "doctor": "say what this installation can do",

@@ -141,7 +141,7 @@ def _export(candidate: "Candidate", target: Path, arguments: argparse.Namespace)
         "nodes": case.n_nodes,
         "trace_files": written.files,
         "bytes": written.bytes,
-        "step_s": candidate.step_s,
+        "step_s": candidate.predicted.step_s,
         "simulator_step_s": simulator_step_s(case.placed.evaluation),
         "replayed_step_s": found.replayed.step_ns / 1e9,
     }

@@ -7,7 +7,7 @@ from archplace.arch_configs.errors import ConfigError, InfeasibleError
 from archplace.search.export.placed import Placement
 from archplace.search.planfile import PlanRun
 from archplace.search.schedule import ScheduleCache
-from archplace.search.strategy.evaluate import evaluate
+from archplace.search.strategy.evaluate import Evaluation, evaluate
 from archplace.search.strategy.strategy import DEALT_EVENLY
 from archplace.workloads import TrainingJob
 
@@ -34,7 +34,7 @@ class Candidate:
     placement: Placement
     accelerator: str
     """Its name, or the number of the design."""
-    step_s: float
+    predicted: Evaluation
     """As the search prices networks."""
     cache: ScheduleCache
 
@@ -84,6 +84,6 @@ def of_plan(job: PlanRun) -> Candidate:
         origin=Origin(name=job.name),
         placement=placement,
         accelerator=problem.accelerator.name,
-        step_s=found.step_s,
+        predicted=found,
         cache=cache,
     )

@@ -45,7 +45,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
         except OSError as error:
             raise _problem(
                 target,
-                f"cannot be written: {error.strerror or error}; nothing was left there: make room, or give "
+                f"cannot be written: {error.strerror or error}; nothing was changed there: make room, or give "
                 "another --out",
             ) from None
     finally:

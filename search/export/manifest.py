@@ -38,6 +38,13 @@ class OriginFields(_Part):
     digest: str | None = None
 
 
+class DimensionFields(_Part):
+    """A dimension of the network."""
+
+    dimension: str
+    npus: int
+
+
 class PredictedFields(_Part):
     """What the step was predicted to take, in seconds."""
 
@@ -50,6 +57,8 @@ class PredictedFields(_Part):
     stage: int
     """The slowest, whose parts these are."""
     parts_s: dict[str, float]
+    """Of the step as the search prices networks."""
+    simulator_parts_s: dict[str, float]
     """Of the step with the collectives of the simulator."""
     replayed_parts_s: dict[str, float]
     """The same of the replay, on a device of that stage."""
@@ -68,6 +77,7 @@ class Manifest(_Part):
     cluster: str
     strategy: str
     npus: Annotated[int, Field(ge=2)]
+    network: tuple[DimensionFields, ...]
     nodes: Annotated[int, Field(ge=1)]
     granularity: str
     predicted: PredictedFields
@@ -126,12 +136,13 @@ def manifest_text(candidate: Candidate, case: Case, replayed: Replayed) -> str:
             "open_files": case.n_npus,
         },
         "predicted": {
-            "step_s": candidate.step_s,
+            "step_s": candidate.predicted.step_s,
             "simulator_step_s": simulator_step_s(evaluation),
             "simulator_closed_form_s": evaluation.step_s,
             "replayed_step_s": replayed.step_ns / 1e9,
             "stage": stage,
-            "parts_s": predicted_parts(evaluation),
+            "parts_s": predicted_parts(candidate.predicted, exact=False),
+            "simulator_parts_s": predicted_parts(evaluation, exact=True),
             "replayed_parts_s": spent(case, replayed, stage),
             "finish_ns": replayed.finish_ns.tolist(),
         },

@@ -47,15 +47,16 @@ _FIRST = (NodeKind.COMPUTE, NodeKind.RECEIVE, NodeKind.COLLECTIVE, NodeKind.SEND
 """What counts where several things happen at a time."""
 
 
-def predicted_parts(evaluation: Evaluation) -> dict[str, float]:
-    """Return the predicted seconds by :data:`PARTS`; they add up to the step with the pipeline's exact time.
+def predicted_parts(evaluation: Evaluation, *, exact: bool) -> dict[str, float]:
+    """Return the predicted seconds by :data:`PARTS`; they add up to the step.
 
-    What that is other than the closed form is bubble.
+    ``exact`` for the step with the pipeline's exact time; what that is other than the closed form is bubble.
     """
     found = dict.fromkeys(PARTS, 0.0)
     for part, seconds in evaluation.parts_s.items():
         found[_NAMES.get(part, part)] += seconds
-    found[BUBBLE] += evaluation.simulated_step_s - evaluation.step_s
+    if exact:
+        found[BUBBLE] += evaluation.simulated_step_s - evaluation.step_s
     return found
 
 

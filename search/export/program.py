@@ -272,6 +272,8 @@ class _Device:
             after = tuple(step for before in piece.after for step in at[before]) or entry
             if piece.collective is None:
                 kind = WAIT if piece.name == WAIT else part
+                if piece.exposes is not None:
+                    kind = self._passes.part_of(piece.exposes)
                 at.append(builder.compute(f"{name}: {piece.name}", kind, piece.nanoseconds, after))
                 continue
             room = begins[place] - free_from

@@ -12,6 +12,7 @@ from archplace.search.outcome import Fate
 from archplace.search.points import PointView
 from archplace.search.run import RunResult
 from archplace.search.schedule import ScheduleCache
+from archplace.search.strategy.evaluate import Evaluation
 from archplace.search.strategy.strategy import DEALT_EVENLY
 from archplace.search.tables import fate_row
 from archplace.workloads import TrainingJob
@@ -48,21 +49,20 @@ def _of_point(point: PointView, workload: TrainingJob, found: WorkloadResult, fo
     )
     cache = point.result.cache
     origin = Origin(name=run.name, folder=folder.resolve(), point=str(point.id), digest=run.digest)
-    now_s = _step_s(placement, cache, folder, str(point.id))
+    now = _evaluation(placement, cache, folder, str(point.id))
+    now_s = now.step_s
     if abs(now_s - best.step_s) > _SAME * best.step_s:
         raise StoreError(
             f"{folder}: design {point.id} is stale: {workload.name} is stored with a step of {best.step_s:.6g} s, and "
             f"takes {now_s:.6g} s at the prices of this version; search again, and export what is found then"
         )
-    return Candidate(
-        origin=origin, placement=placement, accelerator=f"design {point.id}", step_s=best.step_s, cache=cache
-    )
+    return Candidate(origin=origin, placement=placement, accelerator=f"design {point.id}", predicted=now, cache=cache)
 
 
-def _step_s(placement: Placement, cache: ScheduleCache, folder: Path, point: str) -> float:
+def _evaluation(placement: Placement, cache: ScheduleCache, folder: Path, point: str) -> Evaluation:
     """Return what the placement takes as the search prices it."""
     try:
-        return placement.priced(PricingMode.BEST, cache).evaluation.step_s
+        return placement.priced(PricingMode.BEST, cache).evaluation
     except ValueError as error:
         raise StoreError(
             f"{folder}: design {point} is stale: this version refuses its placement: {error}; search again, and export "

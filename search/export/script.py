@@ -8,7 +8,7 @@ that what rounding takes from one segment it gives to the next.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from archplace.search.attribution import OperatorBar
@@ -33,6 +33,8 @@ class Piece:
     nanoseconds: int
     """Of an exchange those that the simulator is expected to find."""
     collective: Collective | None = None
+    exposes: Collective | None = None
+    """Of a stretch in which nothing is computed: the exchange whose time it stands for."""
     after: tuple[int, ...] = ()
     """Places of the pieces that must be done before; without any it begins with the script."""
 
@@ -54,7 +56,11 @@ class Script:
     @property
     def compute_ns(self) -> int:
         """Nanoseconds of computing, waiting left out."""
-        return sum(piece.nanoseconds for piece in self.pieces if piece.collective is None and piece.name != WAIT)
+        return sum(
+            piece.nanoseconds
+            for piece in self.pieces
+            if piece.collective is None and piece.exposes is None and piece.name != WAIT
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,9 +214,7 @@ def in_turn(scripts: Sequence[Script]) -> Script:
         base = len(pieces)
         for piece in script.pieces:
             after = tuple(base + place for place in piece.after) if piece.after else ends
-            pieces.append(
-                Piece(name=piece.name, nanoseconds=piece.nanoseconds, collective=piece.collective, after=after)
-            )
+            pieces.append(replace(piece, after=after))
         if script.pieces:
             ends = tuple(base + place for place in script.ends)
     return Script(pieces=tuple(pieces), nanoseconds=sum(script.nanoseconds for script in scripts))
@@ -220,7 +224,7 @@ def lumped(name: str, scripts: Sequence[tuple[Script, int]], exchange_ns: Exchan
     """Return scripts, each as often as is said, as two stretches of computing and one exchange of every kind and axis.
 
     The exchanges follow the first stretch, the second runs beside them, and the whole takes as long as the scripts one
-    after another: what separate exchanges take longer than one of all their bytes is spent with the first stretch.
+    after another: what separate exchanges take longer than one of all their bytes is a stretch of its own.
     """
     total = sum(script.nanoseconds * times for script, times in scripts)
     compute = sum(script.compute_ns * times for script, times in scripts)
@@ -237,11 +241,19 @@ def lumped(name: str, scripts: Sequence[tuple[Script, int]], exchange_ns: Exchan
         for first, payload in payloads.values()
     ]
     durations = [exchange_ns(each) for each in exchanges]
-    before = max(0, total - sum(durations))
+    alone = max(0, total - sum(durations))
+    before = min(alone, compute)
     pieces = [Piece(name=name, nanoseconds=before)] if before else []
     last = tuple(range(len(pieces)))
-    if compute > before and exchanges:
+    if compute > before:
         pieces.append(Piece(name=f"{name} beside exchanges", nanoseconds=compute - before, after=last))
+    if alone > before:
+        rest = Piece(name=WAIT, nanoseconds=alone - before, after=last)
+        if exchanges:
+            longest = exchanges[durations.index(max(durations))]
+            rest = replace(rest, name=f"{name}: separate exchanges", exposes=longest)
+        pieces.append(rest)
+        last = (len(pieces) - 1,)
     for each, duration in zip(exchanges, durations, strict=True):
         pieces.append(Piece(name=f"{name}: {each.axis} {each.kind}", nanoseconds=duration, collective=each, after=last))
         last = (len(pieces) - 1,)

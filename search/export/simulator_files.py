@@ -2,8 +2,9 @@
 
 The network file has the slowest dimension first, as devices are numbered. A gigabyte per second is there 2³⁰ bytes per
 second. All collectives of the traces run inside one dimension, on groups of their own, for which the simulator takes
-the only entry of a list of algorithms: ring, and direct with one message at a time for all-to-alls. Chunks are not
-split: in the backend without congestion parts of a collective that run at the same time would each have all of a link.
+the only entry of a list of algorithms: ring, and direct with one message at a time for all-to-alls. Collectives are not
+cut into pieces: in the backend without congestion those that run at the same time would each have all of a link. The
+backend with congestion has a system file of its own.
 """
 
 import json
@@ -14,8 +15,10 @@ from archplace.arch_configs.cluster import Topology
 from archplace.search.export.case import Case
 from archplace.search.export.communicators import Numbering
 from archplace.search.export.wires import DELAY_NS, link_bytes_per_s
+from archplace.workloads.traces import CollectiveType
 
 _GB = 2**30
+_PIECES = 16
 _TOPOLOGIES = {
     Topology.SWITCH: "Switch",
     Topology.FULLY_CONNECTED: "FullyConnected",
@@ -25,9 +28,10 @@ _TOPOLOGIES = {
 TRACES = "traces"
 PREFIX = "npu"
 """Traces are ``traces/npu.0.et`` and so on."""
-GROUPS, SYSTEM, NETWORK, MEMORY, SCRIPT = (
+GROUPS, SYSTEM, SYSTEM_CONGESTION, NETWORK, MEMORY, SCRIPT = (
     "groups.json",
     "system.json",
+    "system-congestion.json",
     "network.yaml",
     "memory.json",
     "run.sh",
@@ -41,13 +45,13 @@ def groups_text(case: Case) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def system_text() -> str:
-    """Return the system: nanoseconds as operations, rings, nothing split."""
+def system_text(pieces: int = 1) -> str:
+    """Return the system: nanoseconds as operations, rings, collectives in so many pieces at a time."""
     system = {
         "scheduling-policy": "FIFO",
         "endpoint-delay": DELAY_NS,
-        "active-chunks-per-dimension": 1,
-        "preferred-dataset-splits": 1,
+        "active-chunks-per-dimension": pieces,
+        "preferred-dataset-splits": pieces,
         "all-reduce-implementation": ["ring"],
         "all-gather-implementation": ["ring"],
         "reduce-scatter-implementation": ["ring"],
@@ -59,6 +63,18 @@ def system_text() -> str:
         "roofline-enabled": 1,
     }
     return json.dumps(system, indent=2) + "\n"
+
+
+def congestion_pieces(case: Case) -> int:
+    """Return into how many pieces the backend with congestion is to cut collectives.
+
+    It passes messages on from hop to hop as a whole; only pieces that follow one another fill all hops of a way. Pieces
+    of an all-gather must have a byte, or the simulator never ends.
+    """
+    gathered = (
+        step.size_bytes for program in case.programs for step in program if step.collective is CollectiveType.ALL_GATHER
+    )
+    return _PIECES if min(gathered, default=_PIECES) >= _PIECES else 1
 
 
 def network_text(numbering: Numbering) -> str:
@@ -81,11 +97,14 @@ def memory_text() -> str:
     return json.dumps({"memory-type": "NO_MEMORY_EXPANSION"}, indent=2) + "\n"
 
 
-def arguments(logs: str) -> tuple[str, ...]:
-    """Return the simulator's arguments, to be run in the case's folder; it logs to the folder ``logs``."""
+def arguments(logs: str, *, congestion: bool = False) -> tuple[str, ...]:
+    """Return the simulator's arguments, to be run in the case's folder; it logs to the folder ``logs``.
+
+    ``congestion`` for the backend that has it.
+    """
     return (
         f"--workload-configuration={TRACES}/{PREFIX}",
-        f"--system-configuration={SYSTEM}",
+        f"--system-configuration={SYSTEM_CONGESTION if congestion else SYSTEM}",
         f"--network-configuration={NETWORK}",
         f"--remote-memory-configuration={MEMORY}",
         f"--comm-group-configuration={GROUPS}",
@@ -101,7 +120,7 @@ def open_files(n_npus: int) -> int:
 def script_text(n_npus: int) -> str:
     """Return the script that runs the case with the binary that it is given."""
     needed = open_files(n_npus)
-    given = " \\\n  ".join(arguments("log"))
+    given = " \\\n  ".join(arguments("log")).replace(SYSTEM, '"$system"')
     return f"""#!/bin/sh
 # Runs this case with ASTRA-sim: ./run.sh BINARY [OPTION...]
 # BINARY is AstraSim_Analytical_Congestion_Unaware, or its sibling Congestion_Aware for a network of one dimension.
@@ -114,6 +133,8 @@ if [ "$#" -lt 1 ]; then
 fi
 binary=$(command -v "$1") || {{ echo "$0: $1: no such program" >&2; exit 2; }}
 case $binary in /*) ;; *) binary=$PWD/$binary ;; esac
+system={SYSTEM}
+case $binary in *_Aware) system={SYSTEM_CONGESTION} ;; esac
 shift
 cd "$(dirname "$0")"
 if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt {needed} ]; then

@@ -34,6 +34,7 @@ def write_case(candidate: Candidate, case: Case, replayed: Replayed, folder: Pat
         texts = {
             files.GROUPS: files.groups_text(case),
             files.SYSTEM: files.system_text(),
+            files.SYSTEM_CONGESTION: files.system_text(files.congestion_pieces(case)),
             files.NETWORK: files.network_text(case.communicators.numbering),
             files.MEMORY: files.memory_text(),
             files.SCRIPT: files.script_text(case.n_npus),

@@ -170,7 +170,7 @@ def mesh():
     return HandCase(cluster(MESH), programs, {1: (0, 1, 2, 3)})
 
 
-# Cycles in the lines "finished" of ASTRA-sim's analytical backend without congestion (commit 518bd513), run on the files
+# Cycles in the lines "finished" of ASTRA-sim (commit 518bd513, analytical backend without congestion), run on the files
 # that are written for these cases.
 @pytest.mark.parametrize(
     ("case", "cycles"),

@@ -1,0 +1,1 @@
+"""Simulators run on exported cases: what they found, beside what was predicted."""
