@@ -20,19 +20,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", metavar="FILE.svg", help="draw predicted over measured seconds as well")
     add_format(parser)
     parser.epilog = (
-        "The column 'hardware' names a built-in cluster, or a cluster file, that says of which accelerator it "
-        "consists. The table has a line for each source; json, csv and yaml have every step with what its time is made "
-        "of. Exit code 3 when no step can be priced. docs/accuracy.md describes the columns and figures."
+        "The column 'hardware' names a cluster (built in, or a file) that says of which accelerator it consists, an "
+        "accelerator, which stands for its best-known cluster, or both as ACCELERATOR@CLUSTER. The table has a line "
+        "for each source; json, csv and yaml have every step with what its time is made of. Rows that cannot be read "
+        "or priced are listed with the reason. Exit code 3 when no step can be priced. docs/accuracy.md describes the "
+        "columns and figures."
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Price every row; print the result to stdout."""
     # Imported here, so that help and mistakes in the command line come at once.
-    from archplace.search.accuracy import predict, read_steps
+    from archplace.search.accuracy import predict, read_rows
     from archplace.search.accuracy.tables import accuracy_text, flat_row, prediction_row
 
-    steps = read_steps(arguments.file)
+    steps = read_rows(arguments.file)
     with patience(f"pricing {len(steps)} training steps"):
         predictions = list(predict(steps))
     if arguments.format == "table":

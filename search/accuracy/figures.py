@@ -85,7 +85,7 @@ def groups_of(predictions: Iterable[Prediction]) -> Iterable[list[Prediction]]:
     """
 
     def key(prediction: Prediction) -> str:
-        step = prediction.step
+        step = prediction.job
         return repr((step.source, step.hardware, step.n_devices, step.model))
 
     for _, group in groupby(sorted(predictions, key=key), key=key):
@@ -99,7 +99,7 @@ def constant_rate_errors(source: Sequence[Prediction]) -> FloatArray:
     priced = [prediction for prediction in source if prediction.reason is None]
     if not priced:
         return np.zeros(0)
-    devices = np.array([prediction.step.n_devices for prediction in priced], dtype=np.float64)
+    devices = np.array([prediction.job.n_devices for prediction in priced], dtype=np.float64)
     measured = np.array([prediction.step.step_s for prediction in priced])
     work = np.array([prediction.flops for prediction in priced]) / devices
     errors: FloatArray = work / np.median(work / measured) / measured - 1.0
@@ -113,7 +113,7 @@ def _skill(errors: FloatArray, constant: FloatArray) -> float:
 
 
 def _per_token(group: Sequence[Prediction]) -> tuple[FloatArray, FloatArray]:
-    steps = [prediction.step for prediction in group]
+    steps = [prediction.job for prediction in group]
     tokens = np.array([step.global_batch * step.seq_len for step in steps], dtype=np.float64)
     predicted = np.array([prediction.predicted_s for prediction in group]) / tokens
     return predicted, np.array([step.step_s for step in steps]) / tokens

@@ -12,8 +12,10 @@ shard every array (Xu et al. 2021, arXiv:2105.04663, section 3.2); on several po
 and copy them across (MaxText's data parallelism between slices). Stages hold equal numbers of blocks.
 
 Published jobs need not divide as the engine wants. A batch that does not is rounded up to whole microbatches, which the
-slowest replica runs; blocks that do not divide over virtual stages are rounded up to what the fullest device holds;
-microbatches that do not divide over interleaved stages run without interleaving. Where there are more tensor-parallel
+slowest replica runs; blocks that do not divide over virtual stages are rounded up to what the fullest device holds, in
+as many virtual stages as divide that;
+microbatches that do not divide over interleaved stages run without interleaving, and sequences that do not divide over
+tensor-parallel devices without sequence parallelism. Where there are more tensor-parallel
 devices than key and value heads, each has a copy of one.
 """
 
@@ -22,7 +24,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from archplace.arch_configs import Accelerator, Cluster, load_accelerator, load_cluster
+from archplace.arch_configs import (
+    Accelerator,
+    Cluster,
+    accelerator_names,
+    cluster_names,
+    load_accelerator,
+    load_cluster,
+)
 from archplace.arch_configs.cluster import Software
 from archplace.arch_configs.errors import ConfigError
 from archplace.arch_configs.slices import pod_size, slice_of
@@ -66,17 +75,38 @@ class MeasuredJob:
 
 
 def hardware_of(name: str) -> tuple[Accelerator, Cluster]:
-    """Return a cluster by name or path, and the accelerator that it consists of.
+    """Return the accelerator and the cluster that a row's ``hardware`` means.
+
+    A cluster by name or path stands for itself and the accelerator that it names; ``ACCELERATOR@CLUSTER`` for any two;
+    an accelerator by name for the built-in cluster that consists of it, of several the one whose uncertainty is drawn
+    from the most published steps, or the first by name.
 
     Raises :class:`ConfigError` for an unknown name, and for a cluster that names no accelerator.
     """
+    accelerator, joined, where = name.partition("@")
+    if joined:
+        return load_accelerator(accelerator), load_cluster(where)
+    if name in accelerator_names() and name not in cluster_names():
+        name = _cluster_of(name)
     cluster = load_cluster(name)
     if cluster.accelerator is None:
         raise ConfigError(
-            f"the cluster {name!r} does not say of which accelerators it consists; name a cluster whose file has the "
-            "key 'accelerator'"
+            f"the cluster {name!r} does not say of which accelerators it consists; write ACCELERATOR@{name}, or name a "
+            "cluster whose file has the key 'accelerator'"
         )
     return load_accelerator(cluster.accelerator), cluster
+
+
+def _cluster_of(accelerator: str) -> str:
+    """Return the built-in cluster that an accelerator stands for."""
+    clusters = [cluster for cluster in map(load_cluster, cluster_names()) if cluster.accelerator == accelerator]
+    if not clusters:
+        raise ConfigError(
+            f"no built-in cluster consists of {accelerator!r}; name one to put it in: {accelerator}@CLUSTER, allowed "
+            f"clusters: {', '.join(cluster_names())}"
+        )
+    known = [0 if cluster.uncertainty is None else cluster.uncertainty.steps for cluster in clusters]
+    return clusters[known.index(max(known))].name
 
 
 def job_of(step: MeasuredStep, accelerator: Accelerator, cluster: Cluster) -> MeasuredJob:
@@ -94,7 +124,7 @@ def job_of(step: MeasuredStep, accelerator: Accelerator, cluster: Cluster) -> Me
     part = slice_of(cluster, step.n_devices, pods=pods, innermost=step.tp * step.cp)
     strategy = _strategy(step, pods, cluster.software)
     interleaved = strategy.schedule is PipelineSchedule.INTERLEAVED
-    layers = _rounded_up(step.n_layers, strategy.stages * strategy.virtual) if interleaved else step.n_layers
+    layers = _rounded_up(step.n_layers, strategy.stages) if interleaved else step.n_layers
     batch = _rounded_up(step.global_batch, step.dp * step.micro_batch)
     kv_heads = step.tp if step.n_kv_heads < step.tp and step.tp % step.n_kv_heads == 0 else step.n_kv_heads
     rounded = replace(step, n_layers=layers, global_batch=batch, n_kv_heads=kv_heads)
@@ -179,8 +209,11 @@ def _model(step: MeasuredStep) -> Model:
 
 def _strategy(step: MeasuredStep, pods: int, software: Software) -> Strategy:
     microbatches = _rounded_up(step.global_batch, step.dp * step.micro_batch) // (step.dp * step.micro_batch)
-    interleaved = step.vpp > 1 and step.pp > 1 and microbatches % step.pp == 0
+    fullest = -(-step.n_layers // step.pp)
+    virtual = next(count for count in range(min(step.vpp, fullest), 0, -1) if fullest % count == 0)
+    interleaved = virtual > 1 and step.pp > 1 and microbatches % step.pp == 0
     sequence = step.tp > 1 and (step.sequence_parallel or step.zero_stage == FULLY_SHARDED)
+    sequence = sequence and step.seq_len // step.cp % step.tp == 0
     return Strategy(
         sharding=LayerSharding(
             microbatch=step.micro_batch,
@@ -194,7 +227,7 @@ def _strategy(step: MeasuredStep, pods: int, software: Software) -> Strategy:
         stages=step.pp,
         data=step.dp,
         schedule=PipelineSchedule.INTERLEAVED if interleaved else PipelineSchedule.ONE_F_ONE_B,
-        virtual=step.vpp if interleaved else 1,
+        virtual=virtual if interleaved else 1,
         states=_states(step, pods),
         overlap=Overlap(data=software.data_overlap, pipeline=False),
         policies=(step.recompute,),

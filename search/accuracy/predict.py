@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from archplace.arch_configs import Accelerator, Cluster
 from archplace.arch_configs.errors import ConfigError
 from archplace.search.accuracy.jobs import hardware_of, job_of
-from archplace.search.accuracy.rows import MeasuredStep
+from archplace.search.accuracy.rows import MeasuredStep, PublishedStep, UnreadStep
 from archplace.search.schedule import ScheduleCache
 from archplace.search.strategy.evaluate import evaluate
 
@@ -15,7 +15,8 @@ from archplace.search.strategy.evaluate import evaluate
 class Prediction:
     """What the cost model says of one row."""
 
-    step: MeasuredStep
+    step: PublishedStep
+    """A :class:`MeasuredStep` where it is priced."""
     reason: str | None = None
     """Why the row cannot be priced; the rest is empty then."""
     predicted_s: float = 0.0
@@ -29,6 +30,12 @@ class Prediction:
     """Model FLOPs of the step, over all devices."""
 
     @property
+    def job(self) -> MeasuredStep:
+        """The row of a prediction that is priced."""
+        assert isinstance(self.step, MeasuredStep)
+        return self.step
+
+    @property
     def error(self) -> float:
         """Predicted over measured seconds, less one."""
         return self.predicted_s / self.step.step_s - 1.0
@@ -37,7 +44,7 @@ class Prediction:
 Hardware = Callable[[str], tuple[Accelerator, Cluster]]
 
 
-def predict(steps: Iterable[MeasuredStep], hardware: Hardware = hardware_of) -> Iterator[Prediction]:
+def predict(steps: Iterable[MeasuredStep | UnreadStep], hardware: Hardware = hardware_of) -> Iterator[Prediction]:
     """Yield a prediction for each row, in order; rows that cannot be priced have a reason.
 
     ``hardware`` gives the accelerator and the cluster that a row's column of this name means.
@@ -45,6 +52,9 @@ def predict(steps: Iterable[MeasuredStep], hardware: Hardware = hardware_of) -> 
     cache = ScheduleCache()
     known: dict[str, tuple[Accelerator, Cluster] | str] = {}
     for step in steps:
+        if isinstance(step, UnreadStep):
+            yield Prediction(step=step, reason=step.reason, parts_s={})
+            continue
         if step.hardware not in known:
             try:
                 known[step.hardware] = hardware(step.hardware)

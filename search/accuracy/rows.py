@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
+from math import nan
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,8 @@ from archplace.workloads import Precision, Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredStep:
-    """One published training step with its full configuration."""
+class PublishedStep:
+    """What every row says of itself."""
 
     place: str
     """``file:line``, for messages."""
@@ -26,7 +27,23 @@ class MeasuredStep:
     source: str
     """Who published it."""
     hardware: str
-    """Name of a built-in cluster that says which accelerator it consists of."""
+    """A cluster that says which accelerator it consists of, an accelerator, or ``ACCELERATOR@CLUSTER``."""
+    step_s: float
+    """Measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadStep(PublishedStep):
+    """A row of which something cannot be read; ``step_s`` is NaN where that is the measured time."""
+
+    reason: str
+    """What is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep(PublishedStep):
+    """One published training step with its full configuration."""
+
     n_devices: int
     n_layers: int
     d_model: int
@@ -58,8 +75,6 @@ class MeasuredStep:
     """In sequences."""
     precision: Precision
     recompute: Recompute
-    step_s: float
-    """Measured."""
     note: str
 
     @property
@@ -148,6 +163,25 @@ def read_steps(path: Path | str) -> tuple[MeasuredStep, ...]:
     blank or left out, degrees and ``vpp`` then are 1, counts of experts, ``zero_stage`` and flags 0. Raises
     :class:`ConfigError` with every problem of the file.
     """
+    rows, problems = _rows(path)
+    if problems:
+        raise ConfigError(problems)
+    return tuple(row for row in rows if isinstance(row, MeasuredStep))
+
+
+def read_rows(path: Path | str) -> tuple[MeasuredStep | UnreadStep, ...]:
+    """Return the rows of a CSV file in its order as :func:`read_steps`, with those that cannot be read in their places.
+
+    Raises :class:`ConfigError` for a file that cannot be read, or none of whose rows can.
+    """
+    rows, problems = _rows(path)
+    if not any(isinstance(row, MeasuredStep) for row in rows):
+        raise ConfigError(problems)
+    return tuple(rows)
+
+
+def _rows(path: Path | str) -> tuple[list[MeasuredStep | UnreadStep], list[Problem]]:
+    """Return the rows, and all that is wrong with them; a file without rows is wrong."""
     name = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -155,25 +189,40 @@ def read_steps(path: Path | str) -> tuple[MeasuredStep, ...]:
         raise ConfigError([Problem(place=name, key="", message=f"cannot be read: {error.strerror or error}")]) from None
     except UnicodeDecodeError:
         raise ConfigError([Problem(place=name, key="", message="is not UTF-8 text; save it as CSV in UTF-8")]) from None
-    steps: list[MeasuredStep] = []
+    rows: list[MeasuredStep | UnreadStep] = []
     problems: list[Problem] = []
     seen: dict[str, int] = {}
     for line, row in _lines(text, name):
+        place, wrong = f"{name}:{line}", []
         try:
-            step = _Row.model_validate(row).step(f"{name}:{line}")
+            step = _Row.model_validate(row).step(place)
         except ValidationError as error:
-            problems += [_problem(f"{name}:{line}", row, dict(detail)) for detail in error.errors(include_url=False)]
-            continue
-        if step.id in seen:
-            message = f"found {clip(step.id)}, which line {seen[step.id]} has; give each row an id of its own"
-            problems.append(Problem(place=f"{name}:{line}", key="id", message=message))
-        seen.setdefault(step.id, line)
-        steps.append(step)
-    if not problems and not steps:
+            wrong = [_problem(place, row, dict(detail)) for detail in error.errors(include_url=False)]
+        else:
+            if step.id in seen:
+                message = f"found {clip(step.id)}, which line {seen[step.id]} has; give each row an id of its own"
+                wrong = [Problem(place=place, key="id", message=message)]
+            seen.setdefault(step.id, line)
+        rows.append(_unread(place, line, row, wrong) if wrong else step)
+        problems += wrong
+    if not rows:
         problems = [Problem(place=name, key="", message="has no rows; give a header and a row for each measured step")]
-    if problems:
-        raise ConfigError(problems)
-    return tuple(steps)
+    return rows, problems
+
+
+def _unread(place: str, line: int, row: Mapping[str, str], wrong: list[Problem]) -> UnreadStep:
+    try:
+        seconds = float(row.get("step_s", ""))
+    except ValueError:
+        seconds = nan
+    return UnreadStep(
+        place=place,
+        id=row.get("id", "").strip() or f"line {line}",
+        source=row.get("source", "").strip() or "unnamed",
+        hardware=row.get("hardware", "").strip(),
+        step_s=seconds,
+        reason="; ".join(f"{problem.key}: {problem.message}" for problem in wrong),
+    )
 
 
 def _lines(text: str, name: str) -> Iterator[tuple[int, Mapping[str, str]]]:

@@ -27,7 +27,7 @@ def prediction_row(prediction: Prediction) -> dict[str, object]:
         "id": step.id,
         "source": step.source,
         "hardware": step.hardware,
-        "measured_step_s": step.step_s,
+        "measured_step_s": step.step_s if math.isfinite(step.step_s) else None,
         "predicted_step_s": prediction.predicted_s if priced else None,
         "error": prediction.error if priced else None,
         "fits": prediction.fits if priced else None,

@@ -73,6 +73,11 @@ def test_clusters_of_measured_runs_name_an_accelerator_that_exists():
     assert {accelerator for accelerator in named.values() if accelerator is not None} <= set(accelerator_names())
 
 
+def test_every_accelerator_in_use_has_a_cluster():
+    with_one = {load_cluster(name).accelerator for name in cluster_names()}
+    assert set(accelerator_names()) - with_one == {"tpu-v3", "v100-sxm", "mi210"}
+
+
 @pytest.mark.parametrize(
     ("name", "n_devices", "shape"),
     [

@@ -73,6 +73,17 @@ def test_a_bad_file_is_a_line_and_a_code(steps, capsys):
     assert "steps.csv:2: precision: unknown precision 'fp61'" in capsys.readouterr().err
 
 
+def test_a_row_that_cannot_be_read_counts_against_coverage_alone(steps, capsys):
+    wrong = ROWS[1].replace("fp16", "int8")
+    assert main(["accuracy", steps(ROWS[0], wrong)]) == 0
+    out = capsys.readouterr().out
+    assert "1 step of 2 priced: coverage 50.0 %" in out
+    assert "b: precision: unknown precision 'int8'" in out
+    assert main(["accuracy", steps(ROWS[0], wrong.replace("9.399", "")), "--format", "json"]) == 0
+    row = json.loads(capsys.readouterr().out)[1]
+    assert (row["id"], row["measured_step_s"], row["predicted_step_s"]) == ("b", None, None)
+
+
 def test_calibrate_prints_a_section_that_a_cluster_file_can_have(steps, capsys):
     fix = [f"--fix={name}=1" for name in ("link_rate", "fabric_rate", "attention_time", "attention_gradient_time")]
     code = main(["calibrate", steps(*ROWS), "--hold-out", "0", *fix, "--fix", "dispatch_s=5e-5"])

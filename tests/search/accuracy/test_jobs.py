@@ -136,3 +136,28 @@ def test_hardware_must_name_its_accelerator():
         hardware_of("flat-4gib")
     with pytest.raises(ConfigError, match="did you mean 'tpu-v5p'"):
         hardware_of("tpu-v5pp")
+
+
+def test_hardware_may_be_an_accelerator_alone_or_with_a_cluster():
+    accelerator, cluster = hardware_of("tpu-v6e@a100-superpod")
+    assert (accelerator.name, cluster.name) == ("tpu-v6e", "a100-superpod")
+    assert [part.name for part in hardware_of("mi300x")] == ["mi300x", "mi300x-node"]
+    # Of several clusters that of the most published steps.
+    assert [part.name for part in hardware_of("a100-80gb")] == ["a100-80gb", "a100-80gb-mosaic"]
+    # A cluster comes first where an accelerator has the same name.
+    assert hardware_of("tpu-v5p")[1].name == "tpu-v5p"
+    with pytest.raises(ConfigError, match="put it in: mi210@CLUSTER"):
+        hardware_of("mi210")
+
+
+def test_virtual_stages_that_do_not_divide_the_fullest_device_are_fewer():
+    # 96 blocks on 8 stages are 12 each, which 5 does not divide.
+    found = job(n_layers=96, n_devices=64, tp=8, pp=8, vpp=5, dp=1, global_batch=16)
+    assert (found.strategy.virtual, found.problem.workload.model.n_layers) == (4, 96)
+
+
+def test_sequences_that_do_not_divide_over_tensor_parallel_devices_are_whole():
+    # PaLM on TPU v4 (Chowdhery et al. 2022, arXiv:2204.02311): sequences of 2,048 tokens on 12 devices.
+    values = {"n_heads": 48, "n_kv_heads": 48, "n_devices": 24, "tp": 12, "dp": 2, "zero_stage": 3}
+    assert not job(**values, seq_len=2048).strategy.sharding.sequence
+    assert job(**values, seq_len=2052).strategy.sharding.sequence

@@ -6,6 +6,7 @@ from accuracy_helpers import step
 from archplace.arch_configs.errors import ConfigError
 from archplace.search.accuracy import figures_of, predict
 from archplace.search.accuracy.calibrate import PARAMETERS, Predictor, calibrate, split
+from archplace.search.uncertainty import PRIORS, Basis
 from archplace.workloads import Precision, Recompute
 
 # Narayanan et al. 2021 (arXiv:2104.04473), table 1: seconds of a step follow from its batch, sequences of 2,048 tokens
@@ -106,3 +107,54 @@ def test_what_cannot_be_fitted_is_said():
         calibrate([step(n_devices=16)], held_out=0.0)
     with pytest.raises(ConfigError, match="unknown cluster"):
         calibrate([step(hardware="nowhere")], held_out=0.0)
+
+
+def test_steps_of_clusters_that_nothing_was_fitted_on_are_within_their_interval():
+    # Published throughputs of whole trainings. Seconds: tokens of a step over tokens per second, or 6 FLOPs for each
+    # parameter and token over FLOP/s and devices.
+    full = {"precision": Precision.BF16, "recompute": Recompute.FULL}
+    palm = {"n_layers": 118, "d_model": 18432, "n_heads": 48, "n_kv_heads": 1, "head_dim": 256, "d_ff": 73728}
+    llama = {"n_layers": 126, "d_model": 16384, "n_heads": 128, "n_kv_heads": 8, "head_dim": 128, "d_ff": 53248}
+    rows = [
+        # Chowdhery et al. 2022 (arXiv:2204.02311, sections 4 and 4.1): 238.3 thousand tokens per second, two pods.
+        step(
+            **palm,
+            **full,
+            hardware="tpu-v4",
+            n_devices=6144,
+            note="slices=2",
+            vocab=256000,
+            seq_len=2048,
+            tp=12,
+            dp=512,
+            zero_stage=3,
+            micro_batch=4,
+            global_batch=2048,
+            fused_attention=False,
+            step_s=2048 * 2048 / 238.3e3,
+        ),
+        # Llama Team 2024 (arXiv:2407.21783, table 4): 400 TFLOP/s on 16,384 devices, 8,192 tokens, 16 million a step.
+        step(
+            **llama,
+            hardware="h100-grandteton-500w",
+            n_devices=16384,
+            vocab=128256,
+            seq_len=8192,
+            tp=8,
+            pp=16,
+            vpp=8,
+            dp=128,
+            zero_stage=1,
+            micro_batch=1,
+            global_batch=2048,
+            sequence_parallel=True,
+            fused_attention=True,
+            gated_mlp=True,
+            precision=Precision.BF16,
+            step_s=6 * 405e9 * 2048 * 8192 / (16384 * 400e12),
+        ),
+    ]
+    for prediction in predict(rows):
+        assert prediction.reason is None
+        low, high = PRIORS[Basis.TRANSFERRED]
+        assert low < prediction.step.step_s / prediction.predicted_s < high

@@ -1,9 +1,11 @@
 """Measured steps from CSV files: what a row says, what it may leave out, and what is wrong with it."""
 
+import math
+
 import pytest
 
 from archplace.arch_configs.errors import ConfigError
-from archplace.search.accuracy import read_steps
+from archplace.search.accuracy import UnreadStep, read_rows, read_steps
 from archplace.workloads import Precision, Recompute
 
 COLUMNS = (
@@ -91,3 +93,25 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path):
 
 def test_a_row_longer_than_the_header_is_an_error(tmp_path):
     assert problems(tmp_path, f"{FIRST},1,2") == [":2: found more cells than the 31 columns of the header"]
+
+
+def test_rows_that_cannot_be_read_keep_their_places(tmp_path):
+    path = tmp_path / "steps.csv"
+    rows = (
+        FIRST.replace("narayanan-0", "b").replace(",fp16,", ",int8,"),
+        FIRST,
+        FIRST.replace("narayanan-0", "").replace("3.528", "OOM"),
+        FIRST,
+    )
+    path.write_text("\n".join([COLUMNS, *rows]) + "\n")
+    found = read_rows(path)
+    assert [row.id for row in found] == ["b", "narayanan-0", "line 4", "narayanan-0"]
+    assert [isinstance(row, UnreadStep) for row in found] == [True, False, True, True]
+    assert found[0].reason.startswith("precision: unknown precision 'int8'")
+    assert (found[0].source, found[0].hardware, found[0].step_s) == ("narayanan", "a100-80gb-selene", 3.528)
+    assert math.isnan(found[2].step_s)
+    assert "which line 3 has" in found[3].reason
+    # A file of which nothing can be read is no file of steps.
+    path.write_text("\n".join([COLUMNS, rows[0]]) + "\n")
+    with pytest.raises(ConfigError, match="unknown precision 'int8'"):
+        read_rows(path)
