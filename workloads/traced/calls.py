@@ -53,6 +53,8 @@ class Call:
 class _Place:
     part: Pass
     seq: int
+    by_engine: bool = False
+    """Outside of the gradient's own call: gradients are summed to their operand's shape and added up."""
 
 
 def calls_of(
@@ -93,7 +95,9 @@ def _below(
             if name in _ALLOCATIONS:
                 continue
             if is_known(node.name) or not _makes_results(node, children):
-                yield Call(node=node, part=here.part, seq=here.seq)
+                # What is added up are gradients of several readers, the last of which is at hand by chance.
+                chance = here.by_engine and name in ("add", "add_")
+                yield Call(node=node, part=here.part, seq=-1 if chance else here.seq)
                 continue
         stack.extend((child, here) for child in reversed(inner))
 
@@ -103,7 +107,7 @@ def _place(node: HostNode, around: _Place, inner: Sequence[HostNode]) -> _Place:
         return _Place(Pass.ACCUMULATION, -1)
     if node.name.startswith(_EVALUATION):
         seq = next((child.seq_id for child in inner if child.scope == BACKWARD_SCOPE), -1)
-        return _Place(Pass.BACKWARD, seq)
+        return _Place(Pass.BACKWARD, seq, by_engine=True)
     if node.scope == BACKWARD_SCOPE and around.part is not Pass.ACCUMULATION:
         return _Place(Pass.BACKWARD, node.seq_id if node.seq_id >= 0 else around.seq)
     if node.scope == ANNOTATION_SCOPE and node.name.startswith(_UPDATE):
@@ -120,7 +124,8 @@ def _is_operator(node: HostNode) -> bool:
 def _makes_results(node: HostNode, children: Mapping[int, Sequence[HostNode]]) -> bool:
     """Whether all storages that leave a call entered it or are results of operators seen inside."""
     entered = {tensor.storage for argument in node.inputs for tensor in argument.tensors}
-    missing = {tensor.storage for result in node.outputs for tensor in result.tensors} - entered
+    left = (tensor for result in node.outputs for tensor in result.tensors)
+    missing = {tensor.storage for tensor in left if tensor.elements} - entered
     inner = [child for child in children.get(node.id, ()) if _works(child, children)]
     if not inner:
         return False

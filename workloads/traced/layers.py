@@ -6,6 +6,7 @@ tensor, forward and backward.
 """
 
 import bisect
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ from archplace.workloads.traced.attention_sizes import fused_attention
 from archplace.workloads.traced.repeats import Piece, cut_forward
 from archplace.workloads.traced.tensor_graph import (
     Access,
+    Atom,
     Tensor,
     TensorLayer,
     TensorOp,
@@ -140,13 +142,15 @@ class _Cutter:
             for tensor, (made, last) in ahead.items():
                 if not made < boundary <= last:
                     continue
-                dims = self._tensors[tensor].dims
-                gradient = next((one for one in free if self._tensors[one].dims == dims), None)
+                atoms = _atoms(self._tensors[tensor])
+                gradient = next((one for one in free if _atoms(self._tensors[one]) == atoms), None)
                 if gradient is not None or not back:
                     crossing[boundary].append(tensor)
                 if gradient is not None:
                     returning[boundary].append(gradient)
                     free.remove(gradient)
+                    # Of the last block it may come in another shape than of those before.
+                    self._tensors[gradient] = replace(self._tensors[gradient], dims=self._tensors[tensor].dims)
         return crossing, returning
 
     def _spans(self, *, forward: bool) -> dict[int, tuple[int, int]]:
@@ -193,7 +197,12 @@ class _Cutter:
                 titles.setdefault(access.tensor, title if not at else f"{title}:{at}")
                 made.add(access.tensor)
             operators.append(
-                replace(op, name=title, reads=_mapped(op.reads, numbers), writes=_mapped(op.writes, numbers))
+                replace(
+                    op,
+                    name=title,
+                    reads=self._renumbered(op.reads, numbers),
+                    writes=self._renumbered(op.writes, numbers),
+                )
             )
         for tensor in (*leaves, *gradients_enter, *gradients_leave):
             numbers.setdefault(tensor, len(numbers))
@@ -214,6 +223,16 @@ class _Cutter:
             ),
         )
 
+    def _renumbered(self, accesses: Sequence[Access], numbers: Mapping[int, int]) -> tuple[Access, ...]:
+        found = []
+        for access in accesses:
+            loops = iter([loop for dim in access.loops for loop in dim])
+            dims = self._tensors[access.tensor].dims
+            found.append(
+                Access(numbers[access.tensor], tuple(tuple(itertools.islice(loops, len(dim))) for dim in dims))
+            )
+        return tuple(found)
+
     def _own(self, number: int, title: str, numbers: Mapping[int, int], inside: Iterable[int]) -> Tensor:
         tensor = self._tensors[number]
         role = tensor.role
@@ -221,6 +240,11 @@ class _Cutter:
             role = TensorRole.CONSTANT
         parameter = None if tensor.gradient_of is None else numbers.get(tensor.gradient_of)
         return replace(tensor, name=title, role=role, gradient_of=parameter)
+
+
+def _atoms(tensor: Tensor) -> tuple[Atom, ...]:
+    """Return a tensor's atoms, whatever dimensions they are grouped into."""
+    return tuple(atom for dim in tensor.dims for atom in dim)
 
 
 def _phased(backward: Sequence[TensorOp], leave: Iterable[int]) -> list[TensorOp]:
@@ -233,10 +257,6 @@ def _phased(backward: Sequence[TensorOp], leave: Iterable[int]) -> list[TensorOp
             wanted.update(access.tensor for access in op.reads)
         found.append(replace(op, phase=Phase.DATA_GRADIENT if needed else Phase.WEIGHT_GRADIENT))
     return found[::-1]
-
-
-def _mapped(accesses: Sequence[Access], numbers: Mapping[int, int]) -> tuple[Access, ...]:
-    return tuple(Access(numbers[access.tensor], access.loops) for access in accesses)
 
 
 def _counted(name: str, used: dict[str, int]) -> str:
