@@ -26,12 +26,12 @@ TRACE = RUNS / "traced-gpt.json.gz"
 """Of six blocks of the example script's GPT: two sequences of 256 tokens in fp32, under AdamW."""
 
 
-@pytest.fixture(scope="module")
-def traced():
-    return load_job(RUNS / "traced-gpt-workload.yaml")
+@pytest.fixture
+def traced(traced_gpt_job):
+    return traced_gpt_job
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def built(traced):
     """The built-in model of the sizes that the example script was given."""
     model = replace(
