@@ -199,5 +199,5 @@ def test_a_law_that_gives_nothing_is_none():
 
 def test_numbers_beyond_their_field_are_refused():
     before = job_of({0: Trace(metadata=Metadata(), nodes=(node(7, "num_ops = 8 hidden^2", num_ops=8),))})
-    with pytest.raises(ValueError, match=r"node 7: num_ops cannot be 8000.* as int64_val"):
+    with pytest.raises(ConfigError, match=r"rank\.0\.et: node 7: num_ops cannot be 8000.* as int64_val"):
         list(after(before, scale(hidden=10**10)).traces[0].nodes())

@@ -8,7 +8,7 @@ from archplace.workloads.traces.attributes import Attribute, AttributeKind, Valu
 from archplace.workloads.traces.node import Node
 
 _MOST = {"duration_micros": 2**64 - 1, "duration_ns": 2**63 - 1}
-_STARTS = ("start_ns",)
+_NO_NUMBERS = tuple(kind for kind in AttributeKind if kind.value.startswith(("bytes", "string", "bool")))
 
 
 def copied(node: Node) -> chakra_pb2.Node:
@@ -32,9 +32,11 @@ def put(message: chakra_pb2.Node, name: str, value: Value, kind: AttributeKind |
     if found is None:
         found, kind = message.attr.add(), kind or usual_kind(value)
     member = found.WhichOneof("value")
-    has = kind or (AttributeKind(member) if member else None)
+    has = kind or (AttributeKind(member) if member else usual_kind(value))
     if has is AttributeKind.STRING and isinstance(value, int):
         value = str(value)
+    elif not _suits(has, value):
+        has = usual_kind(value)
     fields = attribute_fields(Attribute.of(name, value, has))
     if found.doc_string:
         fields["doc_string"] = found.doc_string
@@ -42,6 +44,13 @@ def put(message: chakra_pb2.Node, name: str, value: Value, kind: AttributeKind |
         found.CopyFrom(chakra_pb2.AttributeProto(**fields))  # type: ignore[arg-type]  # as it reads
     except ValueError:
         raise ValueError(f"node {message.id}: {name} cannot be {value!r:.60} as {has}: out of its range") from None
+
+
+def _suits(kind: AttributeKind, value: Value) -> bool:
+    """Whether a kind takes text, a number or a list of numbers."""
+    if isinstance(value, str):
+        return kind is AttributeKind.STRING
+    return kind not in _NO_NUMBERS and kind.is_list == isinstance(value, tuple)
 
 
 def drop(message: chakra_pb2.Node, *names: str) -> None:
@@ -70,7 +79,7 @@ def stretch(message: chakra_pb2.Node, factor: Fraction) -> None:
 def forget_start(message: chakra_pb2.Node) -> None:
     """Take away when a node began."""
     message.start_time_micros = 0
-    drop(message, *_STARTS)
+    drop(message, "start_ns")
 
 
 def _put_duration(message: chakra_pb2.Node, value: Fraction) -> None:

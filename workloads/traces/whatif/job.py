@@ -38,6 +38,18 @@ class RankTrace:
         before = self.nodes
         return replace(self, nodes=lambda: map(change, before()))
 
+    def checked(self) -> "RankTrace":
+        """Return the trace whose nodes, when they cannot be made, are an error of the user's that names the trace."""
+        before = self.nodes
+
+        def nodes() -> Iterator[Node]:
+            try:
+                yield from before()
+            except ValueError as error:
+                raise self.error(str(error)) from None
+
+        return replace(self, nodes=nodes)
+
     def error(self, message: str) -> ConfigError:
         """Return the error for what is wrong with this trace."""
         return ConfigError([Problem(place=self.name, key="", message=message)])

@@ -55,7 +55,11 @@ def change(job: Job, steps: Sequence[WhatIf]) -> Changed:
     """Apply ``steps``, one after the other; nothing is read but what they need to know beforehand."""
     changed, records = job, []
     for step in steps:
-        changed, record = step.apply(changed)
+        try:
+            changed, record = step.apply(changed)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        changed = changed.changed(lambda _, trace: trace.checked())
         records.append(record)
     return Changed(job=changed, original=job, records=tuple(records))
 
@@ -69,10 +73,7 @@ def write_rank(changed: Changed, rank: int, path: str | Path) -> int:
                 [Problem(place=str(path), key="", message="is a trace that is read: write to another file or folder")]
             )
     with open_writer(path, changed.metadata(rank)) as writer:
-        try:
-            return writer.write(trace.nodes())
-        except ValueError as error:
-            raise trace.error(str(error)) from None
+        return writer.write(trace.nodes())
 
 
 def write_job(changed: Changed, folder: str | Path, *, said: Callable[[str], None] = lambda _: None) -> list[Path]:

@@ -160,7 +160,7 @@ def _put_numbers(message: chakra_pb2.Node, values: dict[str, Value | None], grow
     loops = values.get("loops")
     if isinstance(loops, tuple):
         names = [f"loops[{place}]" for place in range(len(loops))]
-        if all(name in growth.after for name in names):
+        if all(name in growth.after and type(old) is int for name, old in zip(names, loops, strict=True)):
             put(message, "loops", tuple(growth.at(name, int(old)) for name, old in zip(names, loops, strict=True)))
         else:
             drop(message, "loops")
