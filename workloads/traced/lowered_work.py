@@ -8,7 +8,14 @@ from archplace.workloads.operators import Collective, FusedAttention, Gemm, Vect
 from archplace.workloads.traced.attention_sizes import fused_attention
 from archplace.workloads.traced.sharded_layer import Exchange
 from archplace.workloads.traced.states import REPLICATED
-from archplace.workloads.traced.tensor_graph import Access, LoopKind, Tensor, TensorOp, TensorOpKind, TensorRole
+from archplace.workloads.traced.tensor_graph import (
+    Access,
+    LoopKind,
+    Tensor,
+    TensorOp,
+    TensorOpKind,
+    TensorRole,
+)
 from archplace.workloads.traced.traffic import is_table, read_bytes, written_bytes
 
 

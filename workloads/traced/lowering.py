@@ -22,6 +22,7 @@ from archplace.workloads.traced.lowered_work import (
     vector_work,
 )
 from archplace.workloads.traced.sharded_layer import Exchange, ShardedLayer
+from archplace.workloads.traced.states import is_of_experts
 from archplace.workloads.traced.storage import kept_bytes, roots
 from archplace.workloads.traced.tensor_graph import (
     TensorLayer,
@@ -75,6 +76,7 @@ class _Lowering:
             forward=tuple(graphs[Side.FORWARD]),
             backward=tuple(graphs[Side.BACKWARD]),
             parameters=sum(operator.parameters for side in Side for operator in graphs[side]),
+            expert_parameters=sum(layer.tensors[t].elements for t in self._counted if is_of_experts(layer.tensors[t])),
             stash_bytes=sum(operator.stash_bytes for operator in graphs[Side.FORWARD]),
             input_bytes=self._activation_bytes(layer.enters),
             output_bytes=self._activation_bytes(layer.leaves),

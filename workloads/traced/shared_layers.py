@@ -10,7 +10,7 @@ from archplace.workloads.traced.rates import Rates
 from archplace.workloads.traced.recasting import recast
 from archplace.workloads.traced.scaling import scale
 from archplace.workloads.traced.sharded_layer import ShardedLayer
-from archplace.workloads.traced.states import Cutting
+from archplace.workloads.traced.states import Cutting, is_of_experts
 from archplace.workloads.traced.tensor_graph import TensorLayer, TracedModel
 from archplace.workloads.traced.views import without_views
 from archplace.workloads.training_step import Layer
@@ -26,10 +26,20 @@ def shared_layers(
 
     Raises ``ValueError`` with the reason where the model cannot be scaled or shared so.
     """
-    sized = scale(model, batch=sharding.microbatch, sequence_length=sequence_length)
-    layers = _ends_apart(recast(sized, precision.formats))
+    formats = precision.formats
     cuttings = Cutting.of(sharding)
-    return tuple((_shared(layer, cuttings, precision, rates), count) for layer, count in layers)
+    layers = _ends_apart(recast(scale(model, batch=sharding.microbatch, sequence_length=sequence_length), formats))
+    if sharding.expert == 1:
+        return tuple((_shared(layer, cuttings, precision, rates), count) for layer, count in layers)
+    # layers with experts see the sequences of all replicas among which these are spread
+    batch = sharding.microbatch * sharding.expert
+    joint = _ends_apart(recast(scale(model, batch=batch, sequence_length=sequence_length), formats))
+    return tuple(
+        (_shared(together, cuttings, precision, rates), count)
+        if any(is_of_experts(tensor) for tensor in together.tensors)
+        else (_shared(alone, cuttings[1:], precision, rates), count)
+        for (alone, count), (together, _) in zip(layers, joint, strict=True)
+    )
 
 
 def _shared(layer: TensorLayer, cuttings: tuple[Cutting, ...], precision: Precision, rates: Rates) -> Layer:

@@ -71,6 +71,13 @@ def _places(tensor: Tensor) -> list[tuple[State, int]]:
     return [(cut(d, a), atom.size) for d, dim in enumerate(tensor.dims) for a, atom in enumerate(dim) if atom.size > 1]
 
 
+def is_of_experts(parameter: Tensor) -> bool:
+    """Whether a parameter is a matrix for each expert; what has a number for each, as a router, every replica has."""
+    atoms = [atom for dim in parameter.dims for atom in dim]
+    each = [atom for atom in atoms if atom.symbol is not Symbol.EXPERT and atom.size > 1]
+    return parameter.role is TensorRole.PARAMETER and len(each) > 1 and any(a.symbol is Symbol.EXPERT for a in atoms)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutting:
     """What a group of devices may do to a layer: the rules of one parallel axis."""
@@ -85,8 +92,9 @@ class Cutting:
     """Whether every device holds all of what only element-wise operators, norms and the like tie to the tensors between
     layers: the residual stream."""
     cuts_parameters: bool
-    """Whether devices store parts of parameters. Where not, gradients are left as partial sums: the group takes part
-    in the exchange of data-parallel replicas, once per step."""
+    """Whether devices store parts of any parameters. Where not, they store parts of experts at most, if these may be
+    cut; gradients of all else are left as partial sums: the group takes part in the exchange of data-parallel
+    replicas, once per step."""
     stores_cut: bool
     """Whether matrices and tables of parameters must be stored in parts, wherever they can be: layers are shared so
     that they need less memory on each device, and not only less time. Vectors may be whole."""
@@ -133,10 +141,32 @@ class Cutting:
         )
 
     @classmethod
+    def expert(cls, degree: int) -> "Cutting":
+        """Return the rules of replicas that spread experts among themselves, on the sequences of all of them.
+
+        Each has its own sequences between layers and its own experts; tokens travel there and back (Lepikhin et al.
+        2020, arXiv:2006.16668, section 3.2).
+        """
+        return cls(
+            axis=Axis.EXPERT,
+            degree=degree,
+            symbols=frozenset({Symbol.BATCH, Symbol.EXPERT}),
+            boundary=Symbol.BATCH,
+            stream_whole=False,
+            cuts_parameters=False,
+            stores_cut=False,
+            keeps_cut=True,
+        )
+
+    @classmethod
     def of(cls, sharding: LayerSharding) -> tuple["Cutting", ...]:
         """Return the rules of each axis of a sharding that has more than one device, in the order they are applied."""
         assert sharding.context == 1 or sharding.context_kind is ContextKind.ALL_GATHER
-        found = (cls.context(sharding.context), cls.tensor(sharding.tensor, sequence=sharding.sequence))
+        found = (
+            cls.expert(sharding.expert),
+            cls.context(sharding.context),
+            cls.tensor(sharding.tensor, sequence=sharding.sequence),
+        )
         return tuple(cutting for cutting in found if cutting.degree > 1)
 
     def divides(self, size: int, symbol: Symbol) -> bool:
@@ -145,9 +175,10 @@ class Cutting:
 
     def storable(self, parameter: Tensor, states: tuple[State, ...]) -> tuple[State, ...]:
         """Return in which of the states that a parameter can be in it may be stored."""
-        if not self.cuts_parameters:
-            return (REPLICATED,)
         parts = tuple(state for state in states if state.is_cut)
+        if not self.cuts_parameters:
+            experts = tuple(s for s in parts if parameter.dims[s.dim][s.atom].symbol is Symbol.EXPERT)
+            return experts if experts and is_of_experts(parameter) else (REPLICATED, *experts)
         is_matrix = sum(any(atom.size > 1 for atom in dim) for dim in parameter.dims) > 1
         return parts if parts and is_matrix and self.stores_cut else states
 
@@ -170,7 +201,8 @@ class Cutting:
             if atom.size % self.degree == 0:
                 return state
         sizes = ", ".join(str(atom.size) for atom in atoms.values())
+        what = "sequences" if self.boundary is Symbol.BATCH else "tokens of a sequence"
         raise ValueError(
-            f"{self.axis} parallel width {self.degree} does not divide the {sizes} tokens of a sequence that "
-            f"{tensor.name} holds between layers"
+            f"{self.axis} parallel width {self.degree} does not divide the {sizes} {what} that {tensor.name} holds "
+            "between layers"
         )

@@ -4,14 +4,14 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from archplace.workloads.layer_sharding import ContextKind, LayerSharding
-from archplace.workloads.operators import VectorWork
+from archplace.workloads.operators import Axis, VectorWork
 from archplace.workloads.optimizer import optimizer_work, parameter_bytes
 from archplace.workloads.precision import Precision
 from archplace.workloads.traced.rates import Rates
 from archplace.workloads.traced.scaling import scale
 from archplace.workloads.traced.shared_layers import shared_layers
-from archplace.workloads.traced.states import Cutting
-from archplace.workloads.traced.tensor_graph import TensorOpKind, TracedModel
+from archplace.workloads.traced.states import Cutting, is_of_experts
+from archplace.workloads.traced.tensor_graph import Symbol, TensorOpKind, TracedModel
 from archplace.workloads.training_step import Layer, OptimizerKind, ParameterBytes, TrainingStep
 
 TRACED_PRECISIONS = tuple(precision for precision in Precision if not precision.formats.casts)
@@ -168,11 +168,16 @@ class TracedWorkload:
             )
         if (sharding.context > 1 or sharding.sequence) and self.model.sequence_length is None:
             return f"no dimension of {self.model_name} is known to be the sequence: it cannot be shared along it"
-        if sharding.expert > 1 or sharding.expert_tensor > 1:
+        if sharding.expert_tensor > 1:
+            return f"expert-tensor parallel width {sharding.expert_tensor}: traced experts are not shared; use 1"
+        if sharding.expert > 1 and sharding.stage_devices > 1:
             return (
-                f"expert parallel width {sharding.expert} x {sharding.expert_tensor}: experts of traced models are not "
-                "spread over a group of their own; use 1"
+                f"expert parallel width {sharding.expert} with tensor {sharding.tensor} x context {sharding.context}: "
+                "traced experts are spread over data-parallel replicas of one device; use 1 x 1, or no expert "
+                "parallelism"
             )
+        if sharding.expert > 1 and not self._has_experts():
+            return f"expert parallel width {sharding.expert}: {self.model_name} is not known to have experts"
         for cutting in Cutting.of(sharding):
             if not self._divides(cutting):
                 return (
@@ -181,9 +186,14 @@ class TracedWorkload:
                 )
         return None
 
+    def _has_experts(self) -> bool:
+        return any(is_of_experts(tensor) for layer, _ in self.model.layers for tensor in layer.tensors)
+
     def _divides(self, cutting: Cutting) -> bool:
-        """Whether a group could share any product."""
+        """Whether a group could share any product; of experts, whether it divides their number."""
         sized = scale(self.model, sequence_length=self._length)
+        if cutting.axis is Axis.EXPERT:
+            cutting = replace(cutting, symbols=frozenset({Symbol.EXPERT}))
         return any(
             cutting.divides(loop.size, loop.symbol)
             for layer, _ in sized.layers
