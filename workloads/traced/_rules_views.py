@@ -1,13 +1,12 @@
-"""Rules of views, copies, concatenations, and of rows by number."""
+"""Rules of views, copies and concatenations."""
 
 from collections.abc import Sequence
 from math import prod
 
 from archplace.workloads.traced._rules_maps import elementwise
 from archplace.workloads.traced.nests import Dim, Linearity, Nest, Operand, Operation, Term, words
-from archplace.workloads.traced.tensor_graph import LoopKind, TensorOpKind
+from archplace.workloads.traced.tensor_graph import TensorOpKind
 
-_FREE, _SUMMED, _WHOLE = LoopKind.FREE, LoopKind.SUMMED, LoopKind.WHOLE
 _RESHAPES = words(
     "view _unsafe_view reshape _reshape_alias flatten unflatten squeeze unsqueeze view_as reshape_as ravel "
     "atleast_1d atleast_2d atleast_3d"
@@ -23,8 +22,6 @@ _COPIES = words(
     "clone contiguous to _to_copy copy copy_ detach alias resolve_conj resolve_neg lift_fresh_copy type_as float half "
     "bfloat16 pin_memory cpu cuda requires_grad positive conj _conj view_as_real view_as_complex"
 )
-_LOOKUPS = frozenset(("embedding", "index_select", "gather", "take_along_dim"))
-_SCATTERS = frozenset(("embedding_dense_backward", "embedding_backward", "scatter_add", "scatter", "index_add"))
 
 Dims = list[Dim]
 
@@ -41,8 +38,6 @@ def known(name: str) -> bool:
             _PART_GRADIENTS,
             _JOINTS,
             _COPIES,
-            _LOOKUPS,
-            _SCATTERS,
             ("pieces", "repeat"),
         )
     )
@@ -50,10 +45,6 @@ def known(name: str) -> bool:
 
 def nests(name: str, operation: Operation) -> list[Nest]:
     """Return the nests of an operator; none where it lacks an operand or is not of the plain kind."""
-    if name in _LOOKUPS:
-        return _lookup(name, operation)
-    if name in _SCATTERS:
-        return _scatter(name, operation)
     if name in _JOINTS:
         return _joined(name, operation)
     source, result = operation.operand("self", "input", "grad_output"), operation.result()
@@ -210,42 +201,3 @@ def _copied(name: str, operation: Operation, source: Operand, result: Operand) -
         return []
     kind = TensorOpKind.MOVE if operation.moves else TensorOpKind.VIEW
     return [elementwise(operation, 0, Linearity.SUM, kind, (source,))]
-
-
-def _lookup(name: str, operation: Operation) -> list[Nest]:
-    table, numbers = operation.operand("weight", "self", "input"), operation.operand("indices", "index")
-    result = operation.result()
-    if table is None or numbers is None or result is None:
-        return []
-    nest = Nest(TensorOpKind.LOOKUP)
-    dim = 0 if name == "embedding" else operation.number("dim") % len(table.shape)
-    rows = nest.loop(table.shape[dim], _SUMMED)
-    if name in ("gather", "take_along_dim"):
-        others = nest.over(numbers.shape)
-        fits = [rows if at == dim else one for at, one in enumerate(others)]
-        if any(size != nest.sizes[loop] for size, loop in zip(table.shape, fits, strict=True)):
-            return []
-        nest.read(table, list(fits))
-        nest.read(numbers, list(others))
-        nest.write(result, list(others))
-        return [nest]
-    ahead, asked, behind = nest.over(table.shape[:dim]), nest.over(numbers.shape), nest.over(table.shape[dim + 1 :])
-    nest.read(table, [*ahead, rows, *behind])
-    nest.read(numbers, list(asked))
-    nest.write(result, [*ahead, *asked, *behind])
-    return [nest]
-
-
-def _scatter(name: str, operation: Operation) -> list[Nest]:
-    if not name.startswith("embedding"):
-        return []
-    gradient, numbers = operation.operand("grad_output", "grad"), operation.operand("indices")
-    result = operation.result()
-    if gradient is None or numbers is None or result is None or len(result.shape) != 2:
-        return []
-    nest = Nest(TensorOpKind.LOOKUP)
-    rows, asked, columns = nest.loop(result.shape[0]), nest.over(numbers.shape, _SUMMED), nest.loop(result.shape[1])
-    nest.read(gradient, [*asked, columns])
-    nest.read(numbers, list(asked))
-    nest.write(result, [rows, columns])
-    return [nest]

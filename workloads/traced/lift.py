@@ -16,7 +16,7 @@ from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.workloads.traced.calls import Pass, calls_of
 from archplace.workloads.traced.coverage import Coverage, coverage_of
 from archplace.workloads.traced.layers import layers_of, model_flops
-from archplace.workloads.traced.loops_of import is_followed_no_further, nests_of
+from archplace.workloads.traced.loops_of import base_name, is_followed_no_further, nests_of
 from archplace.workloads.traced.nests import Nest, Operation
 from archplace.workloads.traced.roles import Roles, find_roles, is_real
 from archplace.workloads.traced.symbols import mark_symbols
@@ -85,12 +85,18 @@ def lift(
     )
 
 
+_ZEROS = frozenset(("zeros", "zeros_like", "new_zeros", "zero"))
+
+
 def _nests(values: Sequence[Value], steps: Sequence[Step]) -> tuple[dict[int, list[Nest]], dict[int, bool]]:
     nests: dict[int, list[Nest]] = {}
     known: dict[int, bool] = {}
+    zeros: set[int] = set()
     for place, step in enumerate(steps):
+        if base_name(step.name) in _ZEROS or (step.is_synthetic and zeros.issuperset(step.arguments[0])):
+            zeros.update(step.results)
         if step.call.part in (Pass.FORWARD, Pass.BACKWARD):
-            found, is_known = nests_of(Operation(step, values))
+            found, is_known = nests_of(Operation(step, values, zeros))
             if step.results:
                 nests[place] = found
                 if not step.is_synthetic:

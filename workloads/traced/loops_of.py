@@ -4,7 +4,7 @@ An operator without a rule is still a node of the graph: it moves its bytes, and
 of equal size at the same place of operands and results are taken for the same, so that a batch stays known.
 """
 
-from archplace.workloads.traced import _rules_maps, _rules_products, _rules_rows, _rules_views
+from archplace.workloads.traced import _rules_indices, _rules_maps, _rules_products, _rules_rows, _rules_views
 from archplace.workloads.traced.nests import Nest, Operation, words
 from archplace.workloads.traced.tensor_graph import LoopKind, TensorOpKind
 
@@ -40,6 +40,8 @@ def nests_of(operation: Operation) -> tuple[list[Nest], bool]:
         found = _rules_products.nests(name, operation)
     elif _rules_rows.known(name):
         found = _rules_rows.nests(name, operation)
+    elif name in _rules_indices.NAMES:
+        found = _rules_indices.nests(name, operation)
     elif _rules_views.known(name):
         found = _rules_views.nests(name, operation)
     return (found, True) if found else ([_whole(operation)], False)
@@ -50,6 +52,7 @@ def _has_rule(name: str) -> bool:
         name in _rules_maps.names()
         or _rules_products.known(name)
         or _rules_rows.known(name)
+        or name in _rules_indices.NAMES
         or _rules_views.known(name)
     )
 

@@ -6,6 +6,7 @@ part that no loop runs along is met whole by every iteration.
 """
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
@@ -106,8 +107,9 @@ class Nest:
 class Operation:
     """A step as rules see it: operands and settings by the names of the operator's schema."""
 
-    def __init__(self, step: Step, values: Sequence[Value]) -> None:
-        """Take a step of a trace with these values."""
+    def __init__(self, step: Step, values: Sequence[Value], zeros: AbstractSet[int] = frozenset()) -> None:
+        """Take a step of a trace with these values, ``zeros`` those that are nothing but zeros."""
+        self._zeros = zeros
         self.name = step.name
         self.moves = step.moves
         self.results = tuple(Operand(value, values[value].shape) for value in step.results)
@@ -126,6 +128,22 @@ class Operation:
             if place is not None:
                 return self.inputs[place][0] if self.inputs[place] else None
         return None
+
+    def operands_of(self, name: str) -> tuple[Operand, ...]:
+        """Return the tensors that are one argument, in order."""
+        place = self._places.get(name)
+        return () if place is None else self.inputs[place]
+
+    def places_of(self, name: str) -> tuple[int, ...]:
+        """Return where in a list that is an argument tensors stand; of what is no such list none."""
+        value = self._setting(name)
+        if not isinstance(value, list) or not value or (len(value) == 6 and isinstance(value[5], str)):
+            return ()
+        return tuple(place for place, item in enumerate(value) if isinstance(item, list) and len(item) == 6 and item[3])
+
+    def is_zero(self, operand: Operand) -> bool:
+        """Whether a tensor is known to be nothing but zeros."""
+        return operand.value in self._zeros
 
     def operands(self) -> tuple[Operand, ...]:
         """Return all tensors that enter."""
