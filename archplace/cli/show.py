@@ -1,14 +1,16 @@
-"""``archplace show DIR [ID]``: print the front of a run, or one design point."""
+"""``archplace show DIR [ID]``: print the front of a run, one design point, or an accelerator or cluster by name."""
 
 import argparse
 import sys
 from pathlib import Path
 
+from archplace.arch_configs import accelerator_names, cluster_names, load_accelerator, load_cluster
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_PARTIAL, ConfigError
 from archplace.cli._output import add_format, print_document, print_rows
 from archplace.cli._partial import warn_partial
 from archplace.cli._points import baseline_of, design
 from archplace.search.intervals import bounds_row, full_rows
+from archplace.search.presets import Document, accelerator_document, cluster_document, preset_text
 from archplace.search.report.design import design_document
 from archplace.search.report.text import design_text, fate_text
 from archplace.search.run import RunResult, open_result
@@ -26,7 +28,12 @@ from archplace.search.tables import (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a run")
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        type=Path,
+        help="folder of a run; or the name of a built-in accelerator or cluster, to print what it is and can do",
+    )
     parser.add_argument(
         "id",
         metavar="ID",
@@ -47,12 +54,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the front, or the design that was asked for."""
+    if not arguments.folder.exists() and arguments.id is None:
+        presets = _presets(str(arguments.folder))
+        if presets:
+            _print_presets(presets, arguments.format)
+            return EXIT_DONE
     result = open_result(arguments.folder)
     code = _show(result, arguments)
     if result.partial:
         warn_partial(result, arguments.folder)
         return EXIT_PARTIAL
     return code
+
+
+def _presets(name: str) -> list[Document]:
+    """Return the built-in accelerator and the built-in cluster of a name."""
+    found = []
+    if name in accelerator_names():
+        found.append(accelerator_document(load_accelerator(name)))
+    if name in cluster_names():
+        cluster = load_cluster(name)
+        chip = None if cluster.accelerator is None else load_accelerator(cluster.accelerator)
+        found.append(cluster_document(cluster, chip))
+    return found
+
+
+def _print_presets(presets: list[Document], style: str) -> None:
+    if style == "table":
+        print("\n\n".join(map(preset_text, presets)))
+    elif style == "csv":
+        print_rows(
+            [{key: value for key, value in each.items() if not isinstance(value, dict)} for each in presets], style
+        )
+    elif len(presets) == 1:
+        print_document(presets[0], style)
+    else:
+        print_rows(presets, style)
 
 
 def _show(result: RunResult, arguments: argparse.Namespace) -> int:
