@@ -1,5 +1,7 @@
 """The blocks of a plan: families of strategies priced on one accelerator."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from archplace.costmodel import Pricer
@@ -27,6 +29,7 @@ class BlockMaker:
         self._architectures = problem.architectures
         self._pricer = SoftwarePricer(self._architectures, problem.cluster, network=self.network)
         self._known: dict[LayerSharding, tuple[TrainingStep, PassGraphs]] = {}
+        self._least: dict[Family, LayerSeconds] = {}
         self._optimizer_s = np.array([self._optimizer_s_per_parameter()])
         self._choices, self.refused = choices_of(axes, problem.cluster)
         self._passes = needed_passes(self._choices.schedules, self._choices.policies)
@@ -62,18 +65,34 @@ class BlockMaker:
 
         return seconds
 
-    def least_step_s(self, family: Family) -> float:
-        """Return what no strategy of a family undercuts: every device computes its even share of the layers."""
-        step, graphs = self._layers(family.sharding)
-        least = graphs.least_s(self._exchanges(family.order))
-        backward = least[Pass.BACKWARD]
-        if Pass.WEIGHT_GRADIENT in least:
-            backward = np.minimum(backward, least[Pass.INPUT_GRADIENT] + least[Pass.WEIGHT_GRADIENT])
-        layer = least[Pass.FORWARD] + backward
-        if Pass.PAIR in least:
-            layer = np.minimum(layer, least[Pass.PAIR])
-        counts = [count for _, count in step.layers]
-        return min(entry.microbatches / entry.stages for entry in family.entries) * float(layer[0] @ counts)
+    def _find_least(self, families: Sequence[Family]) -> None:
+        """Find what no schedule of the families' layers undercuts."""
+        by_sharding: dict[LayerSharding, list[Family]] = {}
+        for family in families:
+            by_sharding.setdefault(family.sharding, []).append(family)
+        for sharding, alike in by_sharding.items():
+            _, graphs = self._layers(sharding)
+            found = graphs.least_s([self._exchanges(family.order) for family in alike])
+            for family, passes in zip(alike, found, strict=True):
+                self._least[family] = LayerSeconds.at_least(passes, self._optimizer_s)
+
+    def least_step_s(self, families: Sequence[Family]) -> list[float]:
+        """Return what no strategy of each family undercuts: every device computes its even share of the layers."""
+        self._find_least(families)
+        found = []
+        for family in families:
+            step, _ = self._layers(family.sharding)
+            least = self._least[family].passes
+            backward = least[Pass.BACKWARD]
+            if Pass.WEIGHT_GRADIENT in least:
+                backward = np.minimum(backward, least[Pass.INPUT_GRADIENT] + least[Pass.WEIGHT_GRADIENT])
+            layer = least[Pass.FORWARD] + backward
+            if Pass.PAIR in least:
+                layer = np.minimum(layer, least[Pass.PAIR])
+            counts = [count for _, count in step.layers]
+            rounds = min(entry.microbatches / entry.stages for entry in family.entries)
+            found.append(rounds * float(layer[0] @ counts))
+        return found
 
     def combinations(self, family: Family) -> Combinations:
         """Return which strategies a family has, without their prices."""
@@ -82,8 +101,11 @@ class BlockMaker:
 
     def block(self, family: Family) -> StrategyBlock:
         """Return the strategies of a family with their prices."""
-        step, graphs = self._layers(family.sharding)
-        found = graphs.seconds(self._exchanges(family.order), self.cache)
+        return self.solved(family, self.bounded(family))
+
+    def bounded(self, family: Family) -> StrategyBlock:
+        """Return the strategies of a family with the least that they may take, before schedules are solved."""
+        step, _ = self._layers(family.sharding)
         host = self.problem.cluster.host
         table = StrategyTable(
             step,
@@ -93,5 +115,13 @@ class BlockMaker:
             allowance=self.problem.allowance,
             host_bytes_per_s=None if host is None else host.bandwidth_bytes_per_s,
         )
+        if family not in self._least:
+            self._find_least([family])
+        return StrategyBlock(table, self._least[family], float(self.problem.accelerator.hbm.capacity_bytes))
+
+    def solved(self, family: Family, bounded: StrategyBlock) -> StrategyBlock:
+        """Return what :meth:`bounded` returned for ``family`` with what its strategies take."""
+        _, graphs = self._layers(family.sharding)
+        found = graphs.seconds(self._exchanges(family.order), self.cache)
         seconds = LayerSeconds(passes=found, optimizer_s_per_parameter=self._optimizer_s)
-        return StrategyBlock(table, seconds, float(self.problem.accelerator.hbm.capacity_bytes))
+        return StrategyBlock(bounded.table, seconds, bounded.hbm_bytes)

@@ -141,13 +141,21 @@ class PassGraphs:
             collectives=tuple((i, each.collective) for i, each in enumerate(operators) if each.collective is not None),
         )
 
-    def least_s(self, exchanges: Exchanges) -> Mapping[Pass, FloatArray]:
-        """Return what no schedule undercuts, ``(n_archs, S)`` each, sooner than :meth:`seconds` and less sharp."""
-        found = {which: np.zeros(self._shape) for which in self._passes}
-        counts = self._archs.tensor_count, self._archs.vector_count
+    def least_s(self, exchanges: Sequence[Exchanges]) -> list[Mapping[Pass, FloatArray]]:
+        """Return what no schedule undercuts, ``(n_archs, S)`` each, sooner than :meth:`seconds` and less sharp.
+
+        For each of ``exchanges``: bounds of several cost hardly more than those of one.
+        """
+        n_archs = self._shape[0]
+        shape = (len(exchanges), *self._shape)
+        found = {which: np.zeros(shape) for which in self._passes}
+        counts = [np.tile(each, len(exchanges)) for each in (self._archs.tensor_count, self._archs.vector_count)]
         for each in self._graphs:
-            found[each.which][:, each.column] = lower_bound_s(each.graph, *each.priced(exchanges), *counts)
-        return found
+            priced = [each.priced(one) for one in exchanges] if each.collectives else [(each.one_s, each.all_s)]
+            one_s, all_s = (np.concatenate(tables) for tables in zip(*priced, strict=True))
+            bounds_s = lower_bound_s(each.graph, one_s, all_s, *(count[: len(one_s)] for count in counts))
+            found[each.which][:, :, each.column] = bounds_s.reshape(-1, n_archs)
+        return [{which: values[i] for which, values in found.items()} for i in range(len(exchanges))]
 
     def seconds(self, exchanges: Exchanges, cache: ScheduleCache) -> Mapping[Pass, FloatArray]:
         """Return what the best schedules take, ``(n_archs, S)`` each.

@@ -1,11 +1,11 @@
 """The least largest load of a pipeline's stages that memory allows, of many strategies at once.
 
 For a load that no stage may exceed, each stage takes as many layers as load and memory allow under the policy that
-allows most; what matters is whether all stages together take all layers. The load is bisected. A chain of a first
-layer, equal layers and a last one needs no order: each stage's capacity for equal layers is a number. Other chains are
-filled from the last stage to the first: how many layers a stage can hold depends on where it ends only through those
-layers, so that filling each as far as possible is best (an exchange argument: ending a stage earlier in the chain never
-leaves less room). There stages may stay empty, which only lowers the bound.
+allows most; what matters is whether all stages together take all layers. The least load is enclosed by trials. A chain
+of a first layer, equal layers and a last one needs no order: each stage's capacity for equal layers is a number. Other
+chains are filled from the last stage to the first: how many layers a stage can hold depends on where it ends only
+through those layers, so that filling each as far as possible is best (an exchange argument: ending a stage earlier in
+the chain never leaves less room). There stages may stay empty, which only lowers the bound.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ _SLACK = 1e-10
 """Relative excess over load or capacity that packing overlooks: rounding must not turn away a stage that fits."""
 
 _TOLERANCE = 1e-4
-"""Relative width to which the load is bisected; exact cuts take it from there."""
+"""Relative width to which the load is known; exact cuts take it from there."""
+
+_TRIALS = 6
+"""Loads that are tried at a time: with few rows several cost hardly more than one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,15 +58,17 @@ def packed_loads(rows: ChainRows, better_than_s: FloatArray | float = np.inf) ->
     able = every[high >= 0]
     able = able[packer.fits(able, high[able])]
     low = balanced_loads_s(rows) * ROUNDING
-    # The answer is mostly close above the balance: steps up from there that double, then halves.
-    step = np.maximum(low * 1e-3, (high - low) * 1e-9)
     going = able[(high - low > _TOLERANCE * high)[able]]
     while len(going):
-        trial = np.minimum(low[going] + step[going], (low[going] + high[going]) / 2)
-        fits = packer.fits(going, trial)
-        high[going] = np.where(fits, trial, high[going])
-        low[going] = np.where(fits, low[going], trial)
-        step[going] = np.where(fits, step[going], 2 * step[going])
+        # The answer is mostly close above the balance: trials lie the denser the closer they are to it.
+        share = np.geomspace(_TOLERANCE, 0.5, _TRIALS)
+        trial = low[going, None] + (high - low)[going, None] * share
+        fits = packer.fits(np.repeat(going, trial.shape[1]), trial.ravel()).reshape(trial.shape)
+        # What fits with a load fits with a larger one.
+        first = np.where(fits.any(axis=1), fits.argmax(axis=1), trial.shape[1])
+        limits = np.column_stack((low[going], trial, high[going]))
+        each = np.arange(len(going))
+        low[going], high[going] = limits[each, first], limits[each, first + 1]
         going = going[high[going] - low[going] > _TOLERANCE * high[going]]
     found = PackedLoads(least_s=np.full(rows.n_rows, np.inf), reached_s=np.full(rows.n_rows, np.inf))
     found.least_s[able], found.reached_s[able] = np.minimum(low, high)[able], high[able]

@@ -1,8 +1,9 @@
 """The best strategies of all on one accelerator, exactly.
 
 Every strategy has a bound, cheap for all at once. They are looked at in the order of their bounds, which grow sharper:
-first what any cut takes, then what memory allows, then the exact cut. The search ends when the best bound left is no
-better than the strategies found: what was not looked at is slower, and its bound says so.
+first what any cut takes whose layers take the least that a schedule can, then what memory allows, then the same with
+solved schedules, then the exact cut. The search ends when the best bound left is no better than the strategies found:
+what was not looked at is slower, and its bound says so.
 """
 
 import heapq
@@ -15,7 +16,7 @@ from archplace.search.schedule import ScheduleCache
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.block import StrategyBlock
 from archplace.search.strategy.blocks import BlockMaker
-from archplace.search.strategy.bounds import balanced_s
+from archplace.search.strategy.bounds import ROUNDING, balanced_s
 from archplace.search.strategy.chain import FloatArray, IntArray
 from archplace.search.strategy.cuts import Cut, best_cuts
 from archplace.search.strategy.families import Families, Family
@@ -86,17 +87,19 @@ class _Search:
 
     def __init__(self, maker: BlockMaker, families: Sequence[Family], best: int) -> None:
         self.maker, self.best = maker, best
-        least_s = [(maker.least_step_s(family), i) for i, family in enumerate(families)]
-        self.families = [(bound_s, families[i]) for bound_s, i in sorted(least_s, reverse=True)]
+        least_s = sorted(zip(maker.least_step_s(families), range(len(families)), strict=True), reverse=True)
+        self.families = [(bound_s, families[i]) for bound_s, i in least_s]
         """Those without a block, the one with the least bound last."""
         self.blocks: list[StrategyBlock] = []
+        self.unsolved: dict[int, Family] = {}
+        """Blocks whose schedules are not solved yet: what their strategies take are bounds."""
         self.coming: list[tuple[float, int, int]] = []
         """Heap of the least bound, block and strategies looked at of every block that has more."""
         self.bounds_s: list[FloatArray] = []
         self.order: list[IntArray] = []
         """Each block's strategies by their bounds."""
-        self.waiting: list[tuple[float, int, int, PackedLoads]] = []
-        """Heap of the bounds of strategies that memory allows, with block, row and packed loads."""
+        self.waiting: list[tuple[float, int, int, PackedLoads | None]] = []
+        """Heap of the bounds of strategies that memory allows, with block, row and packed loads, if these are known."""
         self.found: list[tuple[float, int, int, Planned]] = []
         self.n_evaluated = self.n_memory = 0
 
@@ -122,19 +125,44 @@ class _Search:
                 self._make_block()
             elif memory_s <= cut_s:
                 self._ask_memory()
+            elif self.waiting[0][1] in self.unsolved:
+                self._solve(self.waiting[0][1])
             else:
                 _, block, row, loads = heapq.heappop(self.waiting)
+                assert loads is not None
                 self._cut(block, row, loads)
 
     def _make_block(self) -> None:
-        block = self.maker.block(self.families.pop()[1])
+        family = self.families.pop()[1]
+        block = self.maker.bounded(family)
+        number = len(self.blocks)
         self.blocks.append(block)
-        bounds_s = balanced_s(block.times)
+        self.unsolved[number] = family
+        self.bounds_s.append(np.zeros(0))
+        self.order.append(np.zeros(0, dtype=np.int64))
+        self._line_up(number, np.arange(len(block)))
+
+    def _line_up(self, number: int, rows: IntArray) -> None:
+        """Let ``rows`` of a block be looked at, in the order of their bounds."""
+        bounds_s = balanced_s(self.blocks[number].times.take(rows))
         order = np.argsort(bounds_s, kind="stable")
-        self.bounds_s.append(bounds_s[order])
-        self.order.append(order)
-        if len(block):
-            heapq.heappush(self.coming, (float(bounds_s[order[0]]), len(self.blocks) - 1, 0))
+        self.bounds_s[number], self.order[number] = bounds_s[order], rows[order]
+        if len(rows):
+            heapq.heappush(self.coming, (float(bounds_s[order[0]]), number, 0))
+
+    def _solve(self, number: int) -> None:
+        """Solve the schedules of a block, and bound anew all its strategies that were not beaten yet."""
+        block = self.blocks[number] = self.maker.solved(self.unsolved.pop(number), self.blocks[number])
+        mine = [row for _, other, row, _ in self.waiting if other == number]
+        self.waiting = [entry for entry in self.waiting if entry[1] != number]
+        heapq.heapify(self.waiting)
+        done = [done for _, other, done in self.coming if other == number]
+        self.coming = [entry for entry in self.coming if entry[1] != number]
+        heapq.heapify(self.coming)
+        for rows in block.table.alike(np.array(sorted(mine))):
+            self._pack(number, rows)
+        for start in done:
+            self._line_up(number, np.sort(self.order[number][start:]))
 
     def _ask_memory(self) -> None:
         """Take the strategies with the least bounds of one block on to the next tier."""
@@ -155,8 +183,13 @@ class _Search:
             dealt = price_deal(chain, even_deal(block.counts, schedule, chain.n_stages, virtual))
             short = np.isinf(dealt.time_s)
             self.n_memory += int(short.sum())
+            better = np.flatnonzero(dealt.time_s < self.limit_s).tolist()
+            if number in self.unsolved:
+                for i in better:
+                    heapq.heappush(self.waiting, (float(dealt.time_s[i]) * ROUNDING, number, int(rows[i]), None))
+                return
             self.n_evaluated += int((~short).sum())
-            for i in np.flatnonzero(dealt.time_s < self.limit_s).tolist():
+            for i in better:
                 self._keep(number, int(rows[i]), dealt.cut(i))
             return
         loads = packed_loads(chain)
