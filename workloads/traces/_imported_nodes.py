@@ -264,18 +264,21 @@ def _node(item: _Item, number: int, numbers: Mapping[int, int]) -> Node:
         attributes.append(Attribute.of("duration_ns", round(item.duration_us * _NS)))
     if item.start_us is not None:
         attributes.append(Attribute.of("start_ns", round(item.start_us * _NS)))
-    return Node.build(
-        id=number,
-        kind=item.kind,
-        name=item.name,
-        data_parents=sorted(numbers[parent] for parent in item.data),
-        control_parents=sorted(numbers[parent] for parent in item.control),
-        start_micros=max(0, round(item.start_us or 0)),
-        duration_micros=round(item.duration_us or 0),
-        inputs=item.inputs,
-        outputs=item.outputs,
-        attributes=attributes,
-    )
+    try:
+        return Node.build(
+            id=number,
+            kind=item.kind,
+            name=item.name,
+            data_parents=sorted(numbers[parent] for parent in item.data),
+            control_parents=sorted(numbers[parent] for parent in item.control),
+            start_micros=max(0, round(item.start_us or 0)),
+            duration_micros=round(item.duration_us or 0),
+            inputs=item.inputs,
+            outputs=item.outputs,
+            attributes=attributes,
+        )
+    except ValueError as error:
+        raise ValueError(f"{item.name!r:.60}: {error}") from None
 
 
 def _operands(arguments: Sequence[Argument]) -> Operands:

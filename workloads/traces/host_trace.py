@@ -116,8 +116,11 @@ def load_host_trace(path: str | Path) -> HostTrace:
                         "the trace with PyTorch 2.1 or newer",
                         offset,
                     )
-            elif name == "pid" and isinstance(value, int):
-                pid = value
+            elif name == "pid" and type(value) is int:
+                try:
+                    pid = _whole(value, "pid")
+                except ValueError as error:
+                    raise source.error(str(error), offset) from None
             elif name == "nodes" and index is not None:
                 try:
                     node = _read_node(value)

@@ -196,7 +196,10 @@ def _distributed(value: object) -> tuple[dict[str, tuple[int, ...]], int | None,
     configured = value.get("pg_config")
     for group in configured if isinstance(configured, list) else []:
         if isinstance(group, dict) and isinstance(group.get("ranks"), list):
-            ranks = tuple(rank for rank in group["ranks"] if isinstance(rank, int))
+            ranks = tuple(rank for rank in group["ranks"] if _rank(rank) is not None)
             groups[str(group.get("pg_name"))] = ranks
-    rank, world = value.get("rank"), value.get("world_size")
-    return groups, rank if isinstance(rank, int) else None, world if isinstance(world, int) else None
+    return groups, _rank(value.get("rank")), _rank(value.get("world_size"))
+
+
+def _rank(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**31 else None

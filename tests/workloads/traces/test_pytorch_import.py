@@ -323,6 +323,13 @@ def unshaped(document):
     node["inputs"]["shapes"][0] = None
 
 
+def huge(document):
+    for node in document["nodes"]:
+        for shape in node["inputs"]["shapes"]:
+            if isinstance(shape, list) and shape and isinstance(shape[0], int):
+                shape[:] = [2**60] * len(shape)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -337,6 +344,8 @@ def unshaped(document):
         (circle, "node (9|10) is its own caller, over others"),
         (lambda document: document["nodes"][5].update(id="x"), "id is a whole number, found 'x'"),
         (lambda document: document["nodes"].append(5), "node 5: a node is an object"),
+        (lambda document: document.update(pid=2**70), r"byte \d+: pid is 1180591620717411303424, which is no 64-bit"),
+        (huge, "numbers that no trace can hold: 'aten::"),
     ],
 )
 def test_damaged_execution_traces(tmp_path, change, message):
@@ -359,6 +368,18 @@ def test_damaged_profiles(tmp_path, change, message):
     path = rewritten(tmp_path, "transformer_profile.json.gz", change)
     with pytest.raises(ConfigError, match=message):
         import_pytorch(DATA / "transformer_host.json.gz", [path])
+
+
+@pytest.mark.parametrize("value", [2**70, -1, True, "x"])
+def test_ranks_that_are_none_are_not_taken(tmp_path, value):
+    def other_ranks(document):
+        document["distributedInfo"] |= {"rank": value, "world_size": value}
+        document["distributedInfo"]["pg_config"][0]["ranks"] = [value, 1]
+
+    path = rewritten(tmp_path, "ddp_profile.0.json.gz", other_ranks)
+    metadata = import_pytorch(DATA / "ddp_host.0.json.gz", [path]).trace.metadata
+    assert (metadata.value("rank"), metadata.value("world_size")) == (None, None)
+    assert json.loads(str(metadata.value("process_groups")))["0"] == [1]
 
 
 def test_callers_outside_the_window(tmp_path):

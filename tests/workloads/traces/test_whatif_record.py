@@ -231,3 +231,21 @@ def test_groups_that_are_none(text, message):
 def test_no_traces_are_no_job():
     with pytest.raises(ConfigError, match="one trace at least"):
         job_of({})
+
+
+def test_groups_in_three_numbers_do_not_fill_the_memory():
+    """A node may state a group of any size; what it would take to list it is not spent."""
+    nodes = tuple(
+        Node.build(
+            id=number,
+            kind=NodeKind.COLLECTIVE,
+            attributes=[
+                *(Attribute.of("comm_type", 0), Attribute.of("comm_size", 8), Attribute.of("pg_name", f"g{number}")),
+                *(Attribute.of("pg_size", size), Attribute.of("pg_first_rank", 0), Attribute.of("pg_rank_stride", 1)),
+            ],
+        )
+        for number, size in enumerate([*[1 << 20] * 40, 1 << 62])
+    )
+    for some in (nodes[:40], nodes[-1:]):
+        with pytest.raises(ConfigError, match=r"group 'g\d+' has rank [\d,]+: too many ranks"):
+            job_of({0: Trace(metadata=Metadata(), nodes=some)})

@@ -16,6 +16,8 @@ from archplace.workloads.traces.trace import Metadata, Trace
 from archplace.workloads.traces.whatif.survey import Survey, surveying
 
 MOST_RANKS = 1 << 20
+_MOST_MEMBERS = 1 << 24
+"""Of all groups that nodes describe in three numbers: what does not cost the file anything costs memory."""
 
 Groups = Mapping[str, tuple[int, ...]]
 """Ranks by the name of their process group, in the group's order. The group of all ranks needs no entry."""
@@ -162,7 +164,11 @@ def _rank_of(trace: RankTrace, *, alone: bool) -> int:
 def _groups_of(traces: Mapping[int, RankTrace]) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for trace in traces.values():
-        found |= {name: use.members for name, use in trace.survey.groups.items() if name and use.members}
+        for name, use in trace.survey.groups.items():
+            if name and use.members:
+                if use.members[-1] >= MOST_RANKS or sum(map(len, found.values())) > _MOST_MEMBERS:
+                    raise trace.error(f"group {name!r:.60} has rank {use.members[-1]:,}: too many ranks to be treated")
+                found[name] = tuple(use.members)
     for trace in traces.values():
         found |= stated_groups(trace)
     return found

@@ -14,6 +14,7 @@ What a rank does with its part of a sharded optimizer state is computing, and st
 computing follows the number of parts.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -120,8 +121,8 @@ def _is_inside(axis: Axis, ranks: tuple[int, ...]) -> bool:
 
 
 def _spans(axis: Axis, ranks: tuple[int, ...]) -> bool:
-    there = set(ranks)
-    return all(axis.moved(rank, digit, axis.size) in there for rank in ranks for digit in range(axis.size))
+    lines = Counter(axis.moved(rank, 0, axis.size) for rank in ranks)
+    return all(count == axis.size for count in lines.values())
 
 
 def _shown(ranks: tuple[int, ...]) -> str:
@@ -130,6 +131,7 @@ def _shown(ranks: tuple[int, ...]) -> str:
 
 def _resized(job: Job, axis: Axis, size: int) -> Job:
     names, groups = _new_groups(job, axis, size)
+    by_members = {frozenset(ranks): name for name, ranks in reversed(list(job.groups.items()))}
     count = job.n_ranks // axis.size * size
     new = replace(job, n_ranks=count, groups=groups)
     traces = {}
@@ -139,7 +141,7 @@ def _resized(job: Job, axis: Axis, size: int) -> Job:
         places = [axis.moved(old, place, axis.size) for place in (digit % axis.size, *range(axis.size))]
         source = next((place for place in places if place in job.traces), None)
         if source is not None:
-            traces[rank] = _moved(job.traces[source], job, new, _Move(axis, size, digit, names))
+            traces[rank] = _moved(job.traces[source], job, new, _Move(axis, size, digit, names, by_members))
     return replace(new, traces=traces)
 
 
@@ -183,6 +185,7 @@ class _Move:
     size: int
     digit: int
     names: Mapping[tuple[str, int], str]
+    by_members: Mapping[frozenset[int], str]
 
     def group(self, job: Job, name: str | None) -> str | None:
         """Return the new name of a group."""
@@ -192,8 +195,9 @@ class _Move:
         if not members or not _is_inside(self.axis, members):
             return name
         # The source may be another replica than the one that names the copy: the group of the same place there.
-        wanted = {self.axis.moved(rank, self.digit % self.axis.size, self.axis.size) for rank in members}
-        own = next((other for other, ranks in job.groups.items() if set(ranks) == wanted), None)
+        beside = self.digit % self.axis.size
+        wanted = frozenset(self.axis.moved(rank, beside, self.axis.size) for rank in members)
+        own = self.by_members.get(wanted)
         if own is None:
             raise ConfigError(
                 f"--ranks: group {name} has no counterpart of ranks {_shown(tuple(sorted(wanted)))} in another "

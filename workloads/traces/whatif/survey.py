@@ -20,7 +20,7 @@ class GroupUse:
 
     count: int = 0
     """Collectives of the group."""
-    members: tuple[int, ...] | None = None
+    members: range | None = None
     """Its ranks, where the nodes say so: first rank, distance and size."""
     size: int | None = None
     order: bytes = b""
@@ -70,8 +70,5 @@ def _note(node: Node, survey: Survey) -> None:
     use.order = hashlib.blake2b(use.order + step, digest_size=_ORDER_BYTES).digest()
     size, first, stride = (whole(values, name) for name in ("pg_size", "pg_first_rank", "pg_rank_stride"))
     use.size = size if size is not None else use.size
-    if size and first is not None and (stride or size == 1) and size <= _MOST_RANKS:
-        use.members = tuple(first + place * (stride or 1) for place in range(size))
-
-
-_MOST_RANKS = 1 << 20
+    if size and first is not None and (stride or size == 1) and min(size, first, stride or 1) >= 0:
+        use.members = range(first, first + size * (stride or 1), stride or 1)
