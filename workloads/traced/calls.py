@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from archplace.workloads.traces._op_schema import schema_arguments
 from archplace.workloads.traces.host_trace import ANNOTATION_SCOPE, BACKWARD_SCOPE, HostNode
 
 _ALLOCATIONS = frozenset(
     ("empty", "empty_like", "empty_strided", "empty_quantized", "new_empty", "new_empty_strided", "resize_", "set_")
 )
+_SHAPINGS = frozenset(("as_strided_", "squeeze_", "unsqueeze_", "t_", "transpose_"))
+"""What changes a tensor's shape in place, and none of its elements."""
 _ACCUMULATION = "torch::autograd::AccumulateGrad"
 _REDUCERS = ("torch.distributed.ddp.reducer::", "torch::distributed::reducer::", "c10d::")
 """Data-parallel training: copies gradients into buckets, reduces these, and copies back."""
@@ -129,8 +132,19 @@ def _makes_results(node: HostNode, children: Mapping[int, Sequence[HostNode]]) -
     inner = [child for child in children.get(node.id, ()) if _works(child, children)]
     if not inner:
         return False
-    made = {tensor.storage for child in inner for result in child.outputs for tensor in result.tensors}
-    return missing <= made
+    return missing <= {storage for child in inner for storage in _made(child)}
+
+
+def _made(node: HostNode) -> Iterator[int]:
+    """Yield the storages whose elements a call computes: those that did not enter, and those that it changes."""
+    entered = {tensor.storage for argument in node.inputs for tensor in argument.tensors}
+    arguments = schema_arguments(node.op_schema)
+    if node.name.removeprefix("aten::") not in _SHAPINGS:
+        for argument, known in zip(node.inputs, arguments, strict=False):
+            if known.written:
+                yield from (tensor.storage for tensor in argument.tensors)
+    for result in node.outputs:
+        yield from (tensor.storage for tensor in result.tensors if tensor.storage not in entered)
 
 
 def _works(node: HostNode, children: Mapping[int, Sequence[HostNode]]) -> bool:

@@ -16,7 +16,6 @@ from archplace.workloads.traces._op_schema import schema_arguments
 
 _REAL = ("float", "double", "half", "bfloat16", "c10::half", "c10::bfloat16")
 _LOOKS = (TensorOpKind.VIEW, TensorOpKind.MOVE)
-_WEIGHTS = frozenset(("weight", "bias", "mat2", "batch2"))
 _STATISTICS = frozenset(("running_mean", "running_var"))
 """What norms of batches keep, of the shape of their gains, and no optimizer changes."""
 
@@ -35,7 +34,7 @@ class Roles:
 def find_roles(values: Sequence[Value], steps: Sequence[Step], nests: Mapping[int, Sequence[Nest]]) -> Roles:
     """Return the roles. ``nests`` are those of each step of the forward and backward pass, by its place."""
     gradients = _gradients(values, steps)
-    parameters = _parameters(values, steps, gradients)
+    parameters = _parameters(values, steps, nests, gradients)
     constants = _constants(values, steps, nests, parameters)
     return Roles(parameters=parameters, gradients=_paired(values, steps, parameters, gradients), constants=constants)
 
@@ -57,9 +56,11 @@ def _gradients(values: Sequence[Value], steps: Sequence[Step]) -> set[int]:
     return {value for value in made & taken if is_real(values[value])}
 
 
-def _parameters(values: Sequence[Value], steps: Sequence[Step], gradients: AbstractSet[int]) -> set[int]:
+def _parameters(
+    values: Sequence[Value], steps: Sequence[Step], nests: Mapping[int, Sequence[Nest]], gradients: AbstractSet[int]
+) -> set[int]:
     """Parameters are what the optimizer changes; in a trace without optimizer what has the shape of a gradient; without
-    gradients what products and norms take for weights."""
+    gradients all that comes from outside and is no sample."""
     asked: dict[int, set[str]] = {}
     for step in steps:
         if step.call.part is Pass.FORWARD:
@@ -85,7 +86,24 @@ def _parameters(values: Sequence[Value], steps: Sequence[Step], gradients: Abstr
     shapes = {values[value].shape for value in gradients}
     if shapes:
         return {value for value in candidates if values[value].shape in shapes}
-    return {value for value in candidates if asked[value] & _WEIGHTS}
+    return {value for value in candidates if values[value].shape} - _data(steps, nests)
+
+
+def _data(steps: Sequence[Step], nests: Mapping[int, Sequence[Nest]]) -> set[int]:
+    """Return what is the first operand of a product, with what that is a view of: samples stand there, not weights."""
+    source = {
+        result: step.arguments[0] for step in steps if not step.moves and step.arguments for result in step.results
+    }
+    found: set[int] = set()
+    stack = [
+        nest.reads[0][0] for one in nests.values() for nest in one if nest.kind is TensorOpKind.PRODUCT and nest.reads
+    ]
+    while stack:
+        value = stack.pop()
+        if value not in found:
+            found.add(value)
+            stack.extend(source.get(value, ()))
+    return found
 
 
 def _constants(
