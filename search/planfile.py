@@ -18,6 +18,7 @@ from archplace.costmodel import Allowance
 from archplace.search.pipeline import PipelineSchedule
 from archplace.search.placement_fields import Degree, PlacementFields
 from archplace.search.run_names import placed, resolve, unknown_names
+from archplace.search.sharding_rates import at_rates_of
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.problem import PlanProblem
 from archplace.search.strategy.strategy import DEFAULT_ORDER, Strategy
@@ -209,6 +210,19 @@ class PlanRun:
         return self.document.problem(("run", *key), message)
 
 
+def usual_axes(job: TrainingJob, accelerators: int) -> Axes:
+    """Return what ``plan`` searches of a job along the axes of which the run file says nothing.
+
+    Experts are spread over all powers of two of the accelerators that their number allows, up to 64, and sequences
+    over those that leave each device 8,192 tokens, up to 16.
+    """
+    wider = [2**power for power in range(1, 7) if 2**power <= accelerators]
+    experts = [width for width in wider if job.refusal(LayerSharding(microbatch=1, expert=width)) is None]
+    long = [width for width in wider if width <= 16 and job.sequence_length >= 8192 * width]
+    contexts = [width for width in long if job.refusal(LayerSharding(microbatch=1, context=width)) is None]
+    return Axes(expert=(1, *experts), context=(1, *contexts))
+
+
 def load_plan(path: Path | str) -> PlanRun:
     """Read a run file of ``plan`` or ``evaluate`` and all that it names.
 
@@ -257,7 +271,7 @@ def load_plan(path: Path | str) -> PlanRun:
     return PlanRun(
         name=Path(path).stem,
         problem=PlanProblem(
-            workload=workload,
+            workload=at_rates_of(workload, cluster, accelerator),
             accelerator=accelerator,
             cluster=cluster,
             allowance=Allowance(
@@ -265,7 +279,7 @@ def load_plan(path: Path | str) -> PlanRun:
                 reserved_bytes=default.reserved_bytes if memory.reserved is None else float(memory.reserved),
             ),
         ),
-        axes=run.placement.axes(Axes()),
+        axes=run.placement.axes(usual_axes(workload, cluster.size)),
         document=document,
         fields=run.placement,
         stages=run.stages,

@@ -28,6 +28,7 @@ from archplace.search.objectives import Objective, Objectives
 from archplace.search.pipeline import PipelineSchedule
 from archplace.search.placement_fields import Degree, OneOrMore, StrategyFields
 from archplace.search.run_names import check_capacity, placed, resolve, unknown_names
+from archplace.search.sharding_rates import at_rates_of
 from archplace.search.strategy.axes import Axes
 from archplace.search.strategy.strategy import DEFAULT_ORDER
 from archplace.search.training_run import TrainingRun
@@ -279,7 +280,7 @@ def load_run(path: Path | str) -> Run:
     )
     return Run(
         name=Path(path).stem,
-        workloads=loaded,
+        workloads=tuple(at_rates_of(workload, cluster) for workload in loaded),
         space=space,
         space_name=run.space,
         cluster=cluster,

@@ -22,8 +22,8 @@ TRACED_PRECISIONS = tuple(precision for precision in Precision if not precision.
 class TracedWorkload:
     """One training job of a traced model: a :class:`~archplace.workloads.training_job.TrainingJob`.
 
-    Each layer is scaled to the microbatch, shared by an integer program that assumes the rates of today's accelerators,
-    and lowered to operators. Which layer is shared how does thus not depend on the architecture that is searched.
+    Each layer is scaled to the microbatch, shared by an integer program that knows devices by :attr:`rates` alone, and
+    lowered to operators. How layers are shared thus does not depend on which architecture of many is looked at.
 
     Raises ``ValueError`` that names every value that is out of range or does not fit the model.
     """
