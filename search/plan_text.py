@@ -49,7 +49,9 @@ def _ties(view: PlanView) -> str:
         found = "No other strategy of the list is one with the best."
     else:
         found = (
-            f"The first {tied + 1} strategies are one." if tied + 1 < len(view.rows) else "All that are listed are one."
+            f"The first {tied + 1} strategies are tied."
+            if tied + 1 < len(view.rows)
+            else "All that are listed are tied."
         )
     return f"{view.uncertainty.words} {view.uncertainty.comparison_words} {found}"
 

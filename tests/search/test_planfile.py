@@ -50,6 +50,25 @@ def test_a_file_without_placement_searches_the_default_axes(tmp_path):
     assert run.problem.accelerator == load_accelerator("a100-80gb")
 
 
+@pytest.mark.parametrize(
+    ("workload", "accelerators", "keys", "expert", "context"),
+    [
+        ("mixtral-8x7b", 64, {}, (1, 2, 4, 8), (1,)),
+        ("deepseek-v3", 64, {}, (1, 2, 4, 8, 16, 32, 64), (1,)),
+        ("deepseek-v3", 8, {}, (1, 2, 4, 8), (1,)),
+        ("llama3-8b", 64, {"sequence_length": 32768}, (1,), (1, 2, 4)),
+        ("llama3-8b", 64, {"sequence_length": 1 << 20}, (1,), (1, 2, 4, 8, 16)),
+    ],
+)
+def test_experts_and_long_sequences_are_spread_unless_it_is_said_how(
+    workload, accelerators, keys, expert, context, tmp_path
+):
+    axes = load(tmp_path, workload=workload, accelerators=accelerators, **keys).axes
+    assert axes == Axes(expert=expert, context=context)
+    keys["placement"] = {"expert_parallel": 1, "context_parallel": 1}
+    assert load(tmp_path, workload=workload, accelerators=accelerators, **keys).axes == Axes()
+
+
 OUTER_TENSOR = (Axis.DATA, Axis.PIPELINE, Axis.CONTEXT, Axis.TENSOR)
 
 KEYS = [
