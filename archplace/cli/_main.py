@@ -29,7 +29,7 @@ COMMANDS: dict[str, str] = {
     "evaluate": "price one placement of a training job: step time and its stack, MFU, memory by stage",
     "place": "place layer chains on pipeline stages, to proven optimality",
     "workload": "look at execution traces and make workloads of them: info, import, convert, diff, graph, timeline",
-    "export": "write a placement, or design points of a run, for other tools: a case for the simulator ASTRA-sim",
+    "export": "write a placement, or design points of a run, for other tools: astra-sim, chakra, yaml, timeloop",
     "simulate": "run exported cases with the simulator ASTRA-sim, and keep what it finds",
     "compare": "print what was predicted beside what was simulated, with what the difference is made of",
     "accuracy": "price published training steps, and say how far off the prices are",

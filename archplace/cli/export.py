@@ -12,8 +12,13 @@ from archplace.cli._output import add_format, print_rows
 if TYPE_CHECKING:
     from archplace.search.export.candidates import Candidate
 
-TARGETS = ("astra-sim",)
+ASTRA_SIM, CHAKRA, YAML, TIMELOOP = "astra-sim", "chakra", "yaml", "timeloop"
+TARGETS = (ASTRA_SIM, CHAKRA, YAML, TIMELOOP)
+FILES = {YAML: ".yaml", TIMELOOP: ".timeloop.yaml"}
+"""Targets that are one file, with how its name ends where several are written."""
 GRANULARITIES = ("auto", "operator", "layer", "stage")
+
+Row = dict[str, object]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,10 +28,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("ids", metavar="ID", nargs="*", help="design points of the run, as archplace show names them")
     parser.add_argument(
-        "--to", choices=TARGETS, required=True, help="what to write: a case for the simulator ASTRA-sim"
+        "--to",
+        choices=TARGETS,
+        required=True,
+        help="astra-sim: a case for the simulator; chakra: traces with durations, for others; yaml: a run file that "
+        "says everything that was decided; timeloop: the accelerator as mappers of operators describe it",
     )
     parser.add_argument(
-        "--out", metavar="PATH", type=Path, required=True, help="folder to write; of several points one each in it"
+        "--out",
+        metavar="PATH",
+        type=Path,
+        required=True,
+        help="folder to write, or for yaml and timeloop a file; of several points a folder with one each in it",
     )
     parser.add_argument(
         "--granularity",
@@ -38,7 +51,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", metavar="N", type=int, help="most nodes of all traces together for auto (default: 1,000,000)"
     )
-    parser.add_argument("--force", action="store_true", help="replace a case that exists")
+    parser.add_argument("--workload", metavar="FILE", help="for yaml: what the run file names, where it is no built-in")
+    parser.add_argument("--cluster", metavar="FILE", help="for yaml: the same of the cluster")
+    parser.add_argument("--force", action="store_true", help="replace what an earlier export wrote")
     add_format(parser)
     parser.epilog = (
         "A case is a folder with one trace for each device, process groups, system, network and memory files, run.sh, "
@@ -51,21 +66,41 @@ def run(arguments: argparse.Namespace) -> int:
     """Export; print what was written to stdout."""
     if arguments.nodes is not None and arguments.nodes < 1:
         raise ConfigError(f"--nodes: found {arguments.nodes}; needs at least 1")
-    from archplace.search.export.folders import refuse_occupied
-    from archplace.search.export.manifest import is_case
-
-    single = not arguments.source.is_dir() or len(arguments.ids) == 1
-    if single:
-        # Before anything is priced; folders of several points are asked about one by one.
-        refuse_occupied(arguments.out, force=arguments.force, is_ours=is_case)
+    _refuse_options(arguments)
+    if not arguments.source.is_dir() or len(arguments.ids) == 1:
+        # Before anything is priced; of several points each is asked about by itself.
+        _refuse(arguments.out, arguments)
     candidates, partial = _candidates(arguments)
     several = len(candidates) > 1
-    targets = [arguments.out / _name(each, candidates) if several else arguments.out for each in candidates]
+    targets = [
+        arguments.out / _name(each, candidates, arguments.to) if several else arguments.out for each in candidates
+    ]
     for target in targets:
-        refuse_occupied(target, force=arguments.force, is_ours=is_case)
+        _refuse(target, arguments)
     rows = [_export(each, target, arguments) for each, target in zip(candidates, targets, strict=True)]
     print_rows(rows, arguments.format)
     return EXIT_PARTIAL if partial else EXIT_DONE
+
+
+def _refuse_options(arguments: argparse.Namespace) -> None:
+    """Refuse options that another target has."""
+    traces = {"--granularity": arguments.granularity != "auto", "--nodes": arguments.nodes is not None}
+    names = {"--workload": arguments.workload is not None, "--cluster": arguments.cluster is not None}
+    wrong = [option for option, given in traces.items() if given and arguments.to in FILES]
+    wrong += [option for option, given in names.items() if given and arguments.to != YAML]
+    if wrong:
+        raise ConfigError(f"{', '.join(wrong)}: means nothing with --to {arguments.to}; remove it")
+
+
+def _refuse(target: Path, arguments: argparse.Namespace) -> None:
+    """Refuse to write over what is there."""
+    from archplace.search.export.folders import refuse_existing, refuse_occupied
+    from archplace.search.export.manifest import is_export
+
+    if arguments.to in FILES:
+        refuse_existing(target, force=arguments.force)
+    else:
+        refuse_occupied(target, force=arguments.force, is_ours=is_export)
 
 
 def _candidates(arguments: argparse.Namespace) -> "tuple[Sequence[Candidate], bool]":
@@ -104,20 +139,41 @@ def _candidates(arguments: argparse.Namespace) -> "tuple[Sequence[Candidate], bo
     return of_points(points, source), result.partial
 
 
-def _name(candidate: "Candidate", among: "Sequence[Candidate]") -> str:
-    """Return the folder of one of several candidates."""
+def _name(candidate: "Candidate", among: "Sequence[Candidate]", target: str) -> str:
+    """Return what one of several candidates is called."""
     point = candidate.origin.point
     alike = [each for each in among if each.origin.point == point]
-    name = f"design-{point}"
-    return name if len(alike) == 1 else f"{name}-{candidate.workload.name}"
+    name = f"design-{point}" if len(alike) == 1 else f"design-{point}-{candidate.workload.name}"
+    return name + FILES.get(target, "")
 
 
-def _export(candidate: "Candidate", target: Path, arguments: argparse.Namespace) -> dict[str, object]:
+def _export(candidate: "Candidate", target: Path, arguments: argparse.Namespace) -> Row:
+    if arguments.to in FILES:
+        return _export_text(candidate, target, arguments)
+    return _export_traces(candidate, target, arguments)
+
+
+def _export_text(candidate: "Candidate", target: Path, arguments: argparse.Namespace) -> Row:
+    from archplace.search.export.folders import write_whole
+
+    if arguments.to == YAML:
+        from archplace.search.export.run_file import Named, run_file_text
+
+        text = run_file_text(candidate, Named(workload=arguments.workload, cluster=arguments.cluster))
+    else:
+        from archplace.search.export.timeloop import timeloop_text
+
+        text = timeloop_text(candidate)
+    write_whole(target, text)
+    return {"file": str(target), "of": candidate.title, "bytes": len(text.encode())}
+
+
+def _export_traces(candidate: "Candidate", target: Path, arguments: argparse.Namespace) -> Row:
     from archplace.cli._patience import patience
     from archplace.search.export.expand import NODES, expand
     from archplace.search.export.manifest import simulator_step_s
     from archplace.search.export.passes import Granularity
-    from archplace.search.export.write import write_case
+    from archplace.search.export.write import write_case, write_plain
 
     nodes = arguments.nodes or NODES
     granularity = None if arguments.granularity == "auto" else Granularity(arguments.granularity)
@@ -126,7 +182,8 @@ def _export(candidate: "Candidate", target: Path, arguments: argparse.Namespace)
             found = expand(candidate, granularity, nodes)
         except ValueError as error:
             raise ConfigError(f"{candidate.title}: {error}") from None
-        written = write_case(candidate, found.case, found.replayed, target)
+        write = write_case if arguments.to == ASTRA_SIM else write_plain
+        written = write(candidate, found.case, found.replayed, target)
     case = found.case
     if granularity is None and case.n_nodes > nodes:
         print(

@@ -6,6 +6,7 @@ from pathlib import Path
 from archplace.arch_configs.errors import ConfigError, InfeasibleError
 from archplace.search.export.placed import Placement
 from archplace.search.planfile import PlanRun
+from archplace.search.run_names import resolve
 from archplace.search.schedule import ScheduleCache
 from archplace.search.strategy.evaluate import Evaluation, evaluate
 from archplace.search.strategy.strategy import DEALT_EVENLY
@@ -24,6 +25,9 @@ class Origin:
     """The design point in it."""
     digest: str | None = None
     """Of the run's inputs."""
+    workload: str | None = None
+    """What a run file called it, a file by its path; None where that is not known."""
+    cluster: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +85,21 @@ def of_plan(job: PlanRun) -> Candidate:
         allowance=problem.allowance,
     )
     return Candidate(
-        origin=Origin(name=job.name),
+        origin=_origin(job),
         placement=placement,
         accelerator=problem.accelerator.name,
         predicted=found,
         cache=cache,
+    )
+
+
+def _origin(job: PlanRun) -> Origin:
+    folder = Path(job.document.path).parent
+    data = job.document.data
+    run = data.get("run") if isinstance(data, dict) else None
+    assert isinstance(run, dict), "a run file that was read has a run"
+    return Origin(
+        name=job.name,
+        workload=resolve(folder, str(run["workload"])),
+        cluster=resolve(folder, str(run["cluster"])),
     )

@@ -1,9 +1,9 @@
-"""Folders that appear under their name when all of them is written, or not at all."""
+"""Folders and files that appear under their name when all of them is written, or not at all."""
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from archplace.arch_configs.errors import ConfigError, Problem
@@ -50,6 +50,28 @@ def whole_folder(target: Path) -> Iterator[Path]:
             ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def refuse_existing(target: Path, *, force: bool) -> None:
+    """Raise :class:`ConfigError` where ``target`` cannot become a file of ours; ``force`` replaces files."""
+    if target.is_dir():
+        raise _problem(target, "exists and is a folder; give the name of a file as --out")
+    if target.exists() and not force:
+        raise _problem(target, "exists; replace it with --force, or give another --out")
+
+
+def write_whole(target: Path, text: str) -> None:
+    """Write a file. What cannot be written is a :class:`ConfigError`, and what was there stays."""
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        raise _problem(target, f"cannot be written: {error.strerror or error}; give another --out") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def _replace(partial: Path, target: Path) -> None:

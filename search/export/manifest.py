@@ -18,6 +18,8 @@ from archplace.search.strategy.evaluate import Evaluation
 
 FILE = "manifest.json"
 KIND: Literal["archplace simulator case"] = "archplace simulator case"
+PLAIN_KIND = "archplace traces"
+"""Of traces that are for other readers than the simulator."""
 _KILOBYTES_PER_NODE = 1.3
 _MICROSECONDS_PER_NODE = 48
 """Of ASTRA-sim's backend without congestion on one core, measured with a million nodes."""
@@ -94,14 +96,14 @@ def simulator_step_s(evaluation: Evaluation) -> float:
     return evaluation.simulated_step_s
 
 
-def manifest_text(candidate: Candidate, case: Case, replayed: Replayed) -> str:
+def manifest_text(candidate: Candidate, case: Case, replayed: Replayed, kind: str = KIND) -> str:
     """Return the manifest."""
     placed = case.placed
     evaluation, strategy = placed.evaluation, placed.placement.strategy
     stage = max(range(strategy.stages), key=lambda j: placed.cut.loads_s[j])
     cluster, origin = placed.placement.cluster, candidate.origin
     manifest: dict[str, object] = {
-        "kind": KIND,
+        "kind": kind,
         "archplace": __version__,
         "origin": {
             "run": origin.name,
@@ -211,11 +213,20 @@ def read_manifest(folder: Path) -> Manifest:
 
 def is_case(folder: Path) -> bool:
     """Whether a folder holds a case, whole enough to be known as one."""
+    return _kind(folder) == KIND
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a folder holds a case, or traces for other readers."""
+    return _kind(folder) in (KIND, PLAIN_KIND)
+
+
+def _kind(folder: Path) -> object:
     try:
         found = json.loads((folder / FILE).read_text())
     except (OSError, ValueError):
-        return False
-    return isinstance(found, Mapping) and found.get("kind") == KIND
+        return None
+    return found.get("kind") if isinstance(found, Mapping) else None
 
 
 def _damaged(path: Path, what: str) -> ConfigError:

@@ -5,11 +5,12 @@ and what differs is put behind it (of a message in protobuf's encoding, two part
 with the fields of both). Devices that also share groups and partners have the same file.
 
 ASTRA-sim computes in whole microseconds, or by operations and bytes; a system file of one operation per picosecond
-makes of 1000 · t + 1 operations t nanoseconds exactly (the one more because it rounds down). The duration in
-microseconds beside it is for other readers.
+makes of 1000 · t + 1 operations t nanoseconds exactly (the one more because it rounds down). Traces for other readers
+have durations in microseconds, rounded so that they do not drift, and the nanoseconds beside them.
 """
 
 from collections.abc import Iterator
+from enum import StrEnum
 
 from archplace.search.export.case import Case
 from archplace.search.export.communicators import Team
@@ -18,7 +19,18 @@ from archplace.workloads.traces import Attribute, AttributeKind, Node, NodeKind
 from archplace.workloads.traces._records import frame
 from archplace.workloads.traces.trace import SCHEMA_VERSION
 
-PICOSECONDS = 1000
+_PICOSECONDS = 1000
+
+
+class Style(StrEnum):
+    """For whom traces are."""
+
+    ASTRA_SIM = "astra-sim"
+    """Computing as operations that take so many nanoseconds."""
+    PLAIN = "plain"
+    """Computing as durations."""
+
+
 _BASE_OF_ATTRIBUTES = 0x52
 """Tag of a node's attributes in the encoding: field 10, of a length."""
 
@@ -31,9 +43,9 @@ _Content = tuple[int, tuple[str | int | None, ...]]
 class TraceEncoder:
     """Encodes what each device of a case runs."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, style: Style = Style.ASTRA_SIM) -> None:
         self._case = case
-        self._bases = [[_node(place, step) for place, step in enumerate(program)] for program in case.programs]
+        self._bases = [_nodes(program, style) for program in case.programs]
         self._attributes: dict[tuple[NodeKind, str | int], bytes] = {}
         self._ends = [_ends(program) for program in case.programs]
 
@@ -74,15 +86,27 @@ class TraceEncoder:
         return self._attributes[key]
 
 
-def _node(place: int, step: Step) -> bytes:
-    """Return a node without what differs between the devices that run it."""
+def _nodes(program: Program, style: Style) -> list[bytes]:
+    """Return the nodes of a program without what differs between the devices that run it."""
+    found = []
+    computed_ns = 0
+    for place, step in enumerate(program):
+        # The end of all computing so far, rounded, less its begin: what one loses to rounding the next one gains.
+        micros = round((computed_ns + step.nanoseconds) / 1000) - round(computed_ns / 1000)
+        computed_ns += step.nanoseconds
+        found.append(_node(place, step, max(1, micros) if step.kind is NodeKind.COMPUTE else 0, style))
+    return found
+
+
+def _node(place: int, step: Step, micros: int, style: Style) -> bytes:
     attributes = [Attribute(name="is_cpu_op", kind=AttributeKind.BOOL, value=False)]
-    micros = 0
     if step.kind is NodeKind.COMPUTE:
-        micros = max(1, round(step.nanoseconds / 1000))
-        operations = PICOSECONDS * step.nanoseconds + 1
-        attributes.append(Attribute(name="num_ops", kind=AttributeKind.INT64, value=operations))
-        attributes.append(Attribute(name="tensor_size", kind=AttributeKind.UINT64, value=1))
+        if style is Style.ASTRA_SIM:
+            operations = _PICOSECONDS * step.nanoseconds + 1
+            attributes.append(Attribute(name="num_ops", kind=AttributeKind.INT64, value=operations))
+            attributes.append(Attribute(name="tensor_size", kind=AttributeKind.UINT64, value=1))
+        else:
+            attributes.append(Attribute(name="duration_ns", kind=AttributeKind.UINT64, value=step.nanoseconds))
     else:
         attributes.append(Attribute(name="comm_size", kind=AttributeKind.INT64, value=step.size_bytes))
         if step.collective is not None:

@@ -1,4 +1,4 @@
-"""Cases on disk: everything that ASTRA-sim needs, in one folder."""
+"""Cases on disk: everything that ASTRA-sim needs in one folder, or traces for other readers."""
 
 import os
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from archplace.search.export import simulator_files as files
 from archplace.search.export.candidates import Candidate
 from archplace.search.export.case import Case
 from archplace.search.export.folders import whole_folder
-from archplace.search.export.manifest import FILE, manifest_text
+from archplace.search.export.manifest import FILE, PLAIN_KIND, manifest_text
 from archplace.search.export.replay import Replayed
-from archplace.search.export.trace_files import TraceEncoder
+from archplace.search.export.trace_files import Style, TraceEncoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +50,32 @@ def write_case(candidate: Candidate, case: Case, replayed: Replayed, folder: Pat
     return Written(traces=written.traces, files=written.files, bytes=size)
 
 
-def write_traces(case: Case, folder: Path, prefix: str = files.PREFIX) -> Written:
+def write_plain(candidate: Candidate, case: Case, replayed: Replayed, folder: Path) -> Written:
+    """Write the traces of a case with durations, and who is in which group, for readers other than the simulator.
+
+    Raises :class:`ConfigError` where they cannot be written.
+    """
+    with whole_folder(folder) as partial:
+        written = write_traces(case, partial / files.TRACES, Style.PLAIN)
+        texts = {
+            files.GROUPS: files.groups_text(case),
+            FILE: manifest_text(candidate, case, replayed, kind=PLAIN_KIND),
+        }
+        size = written.bytes
+        for name, text in texts.items():
+            (partial / name).write_text(text, encoding="utf-8")
+            size += (partial / name).stat().st_size
+    return Written(traces=written.traces, files=written.files, bytes=size)
+
+
+def write_traces(case: Case, folder: Path, style: Style = Style.ASTRA_SIM) -> Written:
     """Write the trace of every device; those with the same content are links to one file, where links are possible."""
     folder.mkdir()
-    encoder = TraceEncoder(case)
+    encoder = TraceEncoder(case, style)
     known: dict[object, Path] = {}
     size = 0
     for npu in range(case.n_npus):
-        path = folder / f"{prefix}.{npu}.et"
+        path = folder / f"{files.PREFIX}.{npu}.et"
         content = encoder.content(npu)
         if content in known and _linked(known[content], path):
             continue
