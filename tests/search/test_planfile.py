@@ -63,10 +63,10 @@ def test_a_file_without_placement_searches_the_default_axes(tmp_path):
 def test_experts_and_long_sequences_are_spread_unless_it_is_said_how(
     workload, accelerators, keys, expert, context, tmp_path
 ):
-    axes = load(tmp_path, workload=workload, accelerators=accelerators, **keys).axes
+    keys |= {"workload": workload, "accelerators": accelerators, "accelerator": "h100-sxm", "cluster": "h100-superpod"}
+    axes = load(tmp_path, **keys).axes
     assert axes == Axes(expert=expert, context=context)
-    keys["placement"] = {"expert_parallel": 1, "context_parallel": 1}
-    assert load(tmp_path, workload=workload, accelerators=accelerators, **keys).axes == Axes()
+    assert load(tmp_path, **keys, placement={"expert_parallel": 1, "context_parallel": 1}).axes == Axes()
 
 
 OUTER_TENSOR = (Axis.DATA, Axis.PIPELINE, Axis.CONTEXT, Axis.TENSOR)
