@@ -87,8 +87,7 @@ class _Program:
         self._ways = [choices_of(op, layer.tensors, shareable, rates) for op in layer.operators]
         self._way = [self._one_of(f"way_{o}", range(len(ways))) for o, ways in enumerate(self._ways)]
         self._stored = {
-            t: self._one_of(f"stored_{t}", cutting.storable(layer.tensors[t], states[t]))
-            for t in self._flow.parameters
+            t: self._one_of(f"stored_{t}", cutting.storable(layer.tensors[t], states[t])) for t in self._flow.parameters
         }
         self._kept = {t: self._one_of(f"kept_{t}", self._keepable(states[t])) for t in self._flow.kept}
         self._given = self._given_states()

@@ -39,9 +39,7 @@ def is_table(op: TensorOp, access: Access) -> bool:
     """
     if op.kind is not TensorOpKind.LOOKUP:
         return False
-    others = {
-        index for other in (*op.reads, *op.writes) if other is not access for dim in other.loops for index in dim
-    }
+    others = {index for other in (*op.reads, *op.writes) if other is not access for dim in other.loops for index in dim}
     return any(index is None or index not in others for dim in access.loops for index in dim)
 
 

@@ -11,6 +11,7 @@ from archplace.workloads.traced.assignment import MemoryLimit
 from archplace.workloads.traced.flow import Side
 from archplace.workloads.traced.rates import Rates
 from archplace.workloads.traced.sharding_program import solve_sharding
+from archplace.workloads.traced.shareable import Shareable
 from archplace.workloads.traced.states import REPLICATED, Cutting, cut
 from archplace.workloads.traced.views import without_views
 
@@ -107,3 +108,24 @@ def test_a_memory_limit_is_kept_and_costs_time():
 def test_tokens_that_do_not_divide_are_refused_with_numbers():
     with pytest.raises(ValueError, match=r"tensor parallel width 4 does not divide the 30 tokens"):
         solve(gpt_block(sequence=30, d_model=64, heads=4), 4, sequence=True)
+
+
+@pytest.mark.parametrize("link_bytes_per_s", [1e9, 50e9, 450e9])
+@pytest.mark.parametrize("latency_s", [1e-7, 1e-5, 1e-3])
+@pytest.mark.parametrize("sizes", [{"d_model": 512, "heads": 8, "sequence": 256}, {"d_model": 8192, "heads": 64}])
+def test_no_sharding_is_worse_than_megatrons(monkeypatch, link_bytes_per_s, latency_s, sizes):
+    rates = Rates(link_bytes_per_s=link_bytes_per_s, collective_latency_s=latency_s)
+    block = gpt_block(**sizes)
+    _, free = solve(block, 4, rates=rates)
+    every = Shareable.of
+
+    def of_heads_and_inner_columns(layer, cutting):
+        found = every(layer, cutting)
+        wanted = {sizes["heads"], 4 * sizes["d_model"]}
+        places = {(t, d, a) for t, d, a in found.places if layer.tensors[t].dims[d][a].size in wanted}
+        return Shareable(cutting=cutting, places=frozenset(places))
+
+    monkeypatch.setattr(Shareable, "of", staticmethod(of_heads_and_inner_columns))
+    _, megatron = solve(block, 4, rates=rates)
+    assert kinds(megatron) == {Side.FORWARD: {REDUCE: 2}, Side.BACKWARD: {REDUCE: 2}}
+    assert free.seconds <= megatron.seconds * (1 + 1e-6)
