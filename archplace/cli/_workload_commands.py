@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archplace.arch_configs.errors import EXIT_DONE, ConfigError, Problem
+from archplace.cli import _model_rows
 from archplace.cli._output import Row, print_document, print_rows
 from archplace.cli._patience import patience
 
 if TYPE_CHECKING:
+    from archplace.workloads.traced.lift import Lifted
     from archplace.workloads.traces import Auditor, Reader, Statistics, Trace
     from archplace.workloads.traces.pytorch_import import Imported
 
@@ -22,12 +24,17 @@ def info(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--top: found {arguments.top}, needs a number from 0")
     with patience(f"reading {arguments.trace}"):
         head, found = _statistics(arguments.trace, arguments.profile)
+        is_pytorch = _is_pytorch(arguments.trace, arguments.profile)
+        model = _model_rows.lifted(arguments.trace, arguments.profile) if is_pytorch else None
     if arguments.format in ("json", "yaml"):
-        print_document(_document(head, found, arguments.top), arguments.format)
+        print_document({**_document(head, found, arguments.top), **_model_document(model)}, arguments.format)
         return EXIT_DONE
-    rows = [{"figure": name, "value": value} for name, value in {**head, **_figures(found)}.items()]
-    print_rows(rows, arguments.format)
+    figures = {**head, **_figures(found)}
+    if model is not None and not isinstance(model, str):
+        figures |= _model_rows.figures(model)
+    print_rows([{"figure": name, "value": value} for name, value in figures.items()], arguments.format)
     if arguments.format == "table":
+        _print_model(model, arguments.top)
         for title, listing in (("communication", _exchanges(found)), ("names", _names(found))):
             if listing and arguments.top:
                 print(
@@ -36,6 +43,29 @@ def info(arguments: argparse.Namespace) -> int:
                 )
                 print_rows(listing[: arguments.top], "table")
     return EXIT_DONE
+
+
+def _print_model(model: "Lifted | str | None", top: int) -> None:
+    if isinstance(model, str):
+        print(f"archplace: no model in this trace: {model}", file=sys.stderr)
+    elif model is not None:
+        print("\nlayers")
+        print_rows(_model_rows.layers(model), "table")
+        if model.coverage.unknown and top:
+            print("\noperators whose work is not known: taken as they look, and never cut")
+            print_rows(_model_rows.unknown(model)[:top], "table")
+        for note in model.notes:
+            print(f"archplace: note: {note}", file=sys.stderr)
+
+
+def _model_document(model: "Lifted | str | None") -> Row:
+    if model is None:
+        return {}
+    if isinstance(model, str):
+        return {"model": None, "no_model": model}
+    known = {name.replace(" ", "_"): value for name, value in _model_rows.figures(model).items()}
+    rows = [{name.replace(" ", "_"): value for name, value in row.items()} for row in _model_rows.layers(model)]
+    return {"model": {**known, "layers": rows, "unknown": _model_rows.unknown(model), "notes": list(model.notes)}}
 
 
 def import_trace(arguments: argparse.Namespace) -> int:
