@@ -10,10 +10,12 @@ import tempfile
 from pathlib import Path
 
 from archplace import __version__
-from archplace.arch_configs.errors import EXIT_DONE, EXIT_INTERNAL
+from archplace.arch_configs.errors import EXIT_DONE, EXIT_INTERNAL, ConfigError
 from archplace.cli._output import Row, add_format, print_rows
 
 NEEDED = ("numpy", "networkx", "pyyaml", "pydantic", "rich", "plotly", "ortools", "pulp", "highspy", "protobuf")
+
+_SIMULATOR = "simulator ASTRA-sim"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,16 +24,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check packages, solvers, built-in files and the file system; exit 1 when something needed does not work."""
+    """Check packages, solvers, built-in files and the file system; exit 1 when something needed does not work.
+
+    A simulator is not needed.
+    """
     python = _row("python", sys.version_info >= (3, 11), platform.python_version())
     rows = [_row("archplace", True, __version__), python]
     rows += [_package(name) for name in NEEDED]
-    rows += [_cpsat(), _milp(), _builtins(), _store()]
+    rows += [_cpsat(), _milp(), _builtins(), _store(), _simulator()]
     print_rows(rows, arguments.format)
-    failed = [row["check"] for row in rows if row["ok"] != "yes"]
+    failed = [row["check"] for row in rows if row["ok"] == "NO"]
     if failed:
         names = ", ".join(map(str, failed))
-        print(f"archplace: not working: {names}; reinstall with: pip install -e .", file=sys.stderr)
+        help_ = "see its detail" if failed == [_SIMULATOR] else "reinstall with: pip install -e ."
+        print(f"archplace: not working: {names}; {help_}", file=sys.stderr)
         return EXIT_INTERNAL
     return EXIT_DONE
 
@@ -90,3 +96,19 @@ def _store() -> Row:
         connection.execute("create table probe (x)")
         connection.close()
     return _row("sqlite", True, sqlite3.sqlite_version)
+
+
+def _simulator() -> Row:
+    from archplace.search.simulate.binary import NO_BINARY, find_binary
+
+    try:
+        found = find_binary()
+    except ConfigError as error:
+        return _row(_SIMULATOR, False, str(error))
+    if found is None:
+        return {
+            "check": _SIMULATOR,
+            "ok": "none",
+            "detail": f"{NO_BINARY}; only archplace simulate needs it",
+        }
+    return _row(_SIMULATOR, True, f"backend {found.backend}: {found.path}")
