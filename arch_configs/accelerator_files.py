@@ -34,10 +34,16 @@ Tiles = Annotated[list[tuple[Side, Side]], Field(min_length=1, max_length=64)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
-class _Blocks(Sourced):
+class BlocksFields(Sourced):
+    """How kernels cut products, as a file gives it."""
+
     units: Count
     tiles: Tiles
     cluster: Count = 1
+
+    def blocks(self) -> Blocks:
+        """Return them as the program uses them."""
+        return Blocks(units=self.units, tiles=tuple(self.tiles), cluster=self.cluster)
 
 
 class _TensorUnits(Sourced):
@@ -47,7 +53,7 @@ class _TensorUnits(Sourced):
     macs_per_element_per_cycle: MacRates
     local_buffer: Bytes
     local_bandwidth: BytesPerSecond
-    blocks: _Blocks | None = None
+    blocks: BlocksFields | None = None
 
     @model_validator(mode="after")
     def _blocks_of_what_there_is(self) -> Self:
@@ -77,12 +83,24 @@ class _Hbm(Sourced):
     separate_ports: bool = False
 
 
-class _Calibration(Sourced):
+class CalibrationFields(Sourced):
+    """What kernels reach, as a file gives it."""
+
     tensor_rate: Fraction = NOMINAL.tensor_rate
     lane_rate: Fraction = NOMINAL.lane_rate
     global_buffer_bandwidth: Fraction = NOMINAL.global_buffer_bandwidth
     hbm_bandwidth: Fraction = NOMINAL.hbm_bandwidth
     launch: SecondsOrZero = NOMINAL.launch_s
+
+    def calibration(self) -> Calibration:
+        """Return it as the program uses it."""
+        return Calibration(
+            tensor_rate=self.tensor_rate,
+            lane_rate=self.lane_rate,
+            global_buffer_bandwidth=self.global_buffer_bandwidth,
+            hbm_bandwidth=self.hbm_bandwidth,
+            launch_s=self.launch,
+        )
 
 
 class _Die(Sourced):
@@ -108,7 +126,7 @@ class AcceleratorFields(Sourced):
     vector_units: _VectorUnits
     global_buffer: _GlobalBuffer
     hbm: _Hbm
-    calibration: _Calibration | None = None
+    calibration: CalibrationFields | None = None
     die: _Die | None = None
 
     @field_validator("technology")
@@ -157,7 +175,7 @@ def build_accelerator(fields: AcceleratorFields, document: Document, key_path: K
             macs_per_element_per_cycle=tensor.macs_per_element_per_cycle,
             local_buffer_bytes=tensor.local_buffer,
             local_bandwidth_bytes_per_s=tensor.local_bandwidth,
-            blocks=None if tensor.blocks is None else _blocks(tensor.blocks),
+            blocks=None if tensor.blocks is None else tensor.blocks.blocks(),
         ),
         vector_units=VectorUnits(count=vector.count, lanes=vector.lanes, local_buffer_bytes=vector.local_buffer),
         global_buffer=GlobalBuffer(
@@ -172,23 +190,9 @@ def build_accelerator(fields: AcceleratorFields, document: Document, key_path: K
         die_area_mm2=fields.die_area,
         thermal_design_power_w=fields.thermal_design_power,
         technology=fields.technology,
-        calibration=NOMINAL if fields.calibration is None else _calibration(fields.calibration),
+        calibration=NOMINAL if fields.calibration is None else fields.calibration.calibration(),
         die=None if fields.die is None else _die(fields.die),
         sources=collect_sources(document, accelerator_sections(key_path)),
-    )
-
-
-def _blocks(fields: _Blocks) -> Blocks:
-    return Blocks(units=fields.units, tiles=tuple(fields.tiles), cluster=fields.cluster)
-
-
-def _calibration(fields: _Calibration) -> Calibration:
-    return Calibration(
-        tensor_rate=fields.tensor_rate,
-        lane_rate=fields.lane_rate,
-        global_buffer_bandwidth=fields.global_buffer_bandwidth,
-        hbm_bandwidth=fields.hbm_bandwidth,
-        launch_s=fields.launch,
     )
 
 

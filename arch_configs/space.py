@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from archplace.arch_configs.architectures import Architectures, FloatArray, IntArray
 from archplace.arch_configs.area import Resources, area_mm2, sixteen_bit_rate
+from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
 from archplace.arch_configs.errors import ConfigError, InfeasibleError
 from archplace.arch_configs.technology import Technology
 from archplace.arch_configs.units import format_bytes
@@ -82,6 +83,10 @@ class DesignSpace:
     waive_min_for_single_units: bool
     """Whether the smallest area is waived for architectures with a single tensor or a single vector unit (PHAZE)."""
     sources: Mapping[str, str]
+    blocks: Blocks | None = None
+    """How kernels cut products on every architecture; None where any division over the units will do."""
+    calibration: Calibration = NOMINAL
+    """What kernels reach of the rates, on every architecture."""
 
     @property
     def n_raw(self) -> int:
@@ -136,6 +141,8 @@ class DesignSpace:
             hbm_separate_ports=np.broadcast_to(np.bool_(self.hbm_separate_ports), (n,)),
             hbm_stacks=whole("hbm.stacks"),
             area_mm2=areas if repeats == 1 else np.repeat(areas, repeats),
+            blocks=self.blocks,
+            calibration=self.calibration,
         )
 
     def _within_budget(self) -> tuple[NDArray[np.int64], FloatArray]:

@@ -2,7 +2,7 @@
 
 from math import prod
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, TypedDict
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,7 +21,15 @@ from archplace.arch_configs._choices import (
 from archplace.arch_configs._sources import Sourced, check_sources, collect_sources
 from archplace.arch_configs._suggest import unknown_name
 from archplace.arch_configs._yaml import Document, KeyPath
-from archplace.arch_configs.accelerator_files import Count, MacRates
+from archplace.arch_configs.accelerator_files import (
+    BlocksFields,
+    CalibrationFields,
+    Count,
+    MacRates,
+    accelerator_names,
+    load_accelerator,
+)
+from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
 from archplace.arch_configs.errors import ConfigError
 from archplace.arch_configs.files import FileModel, parse_document, read_lenient
 from archplace.arch_configs.space import AREA_PARAMETERS, PARAMETERS, DesignSpace, Parameter
@@ -38,6 +46,7 @@ class _TensorUnits(Sourced):
     macs_per_element_per_cycle: MacRates
     local_buffer: TensorBufferChoice
     local_bandwidth: BandwidthChoice
+    blocks: BlocksFields | None = None
 
 
 class _VectorUnits(Sourced):
@@ -117,6 +126,21 @@ class _Space(Sourced):
     global_buffer: _GlobalBuffer
     hbm: _Hbm
     budget: _Budget | None = None
+    calibration: CalibrationFields | None = None
+    kernels_of: str | None = None
+
+    @model_validator(mode="after")
+    def _kernels_once(self) -> Self:
+        if self.kernels_of is not None and (self.calibration is not None or self.tensor_units.blocks is not None):
+            raise ValueError("found 'kernels_of' beside 'calibration' or 'tensor_units.blocks'; it stands for both")
+        return self
+
+    @field_validator("kernels_of")
+    @classmethod
+    def _known_accelerator(cls, value: str | None) -> str | None:
+        if value is not None and value not in accelerator_names():
+            raise ValueError(unknown_name(value, accelerator_names(), what="accelerator"))
+        return value
 
     @field_validator("technology")
     @classmethod
@@ -132,7 +156,8 @@ class _SpaceFile(FileModel):
 
 _SECTIONS: list[KeyPath] = [
     ("space",),
-    *[("space", name) for name in ("tensor_units", "vector_units", "global_buffer", "hbm", "budget")],
+    *[("space", name) for name in ("tensor_units", "vector_units", "global_buffer", "hbm", "budget", "calibration")],
+    ("space", "tensor_units", "blocks"),
 ]
 
 
@@ -165,6 +190,7 @@ def load_space(name_or_path: str | Path) -> DesignSpace:
         area_min_fraction=0.0 if budget is None else budget.at_least,
         waive_min_for_single_units=budget is not None and budget.waive_at_least_for_single_units,
         sources=collect_sources(document, _SECTIONS),
+        **_kernels(file),
     )
     if budget is None or budget.area_of is None:
         return space
@@ -174,6 +200,23 @@ def load_space(name_or_path: str | Path) -> DesignSpace:
     except ConfigError as error:
         problems = [document.problem(("space", "budget", "area_of"), problem.message) for problem in error.problems]
         raise ConfigError(problems) from None
+
+
+class _Kernels(TypedDict):
+    blocks: Blocks | None
+    calibration: Calibration
+
+
+def _kernels(file: _Space) -> _Kernels:
+    """Return how kernels cut products on every architecture, and what they reach."""
+    if file.kernels_of is not None:
+        known = load_accelerator(file.kernels_of)
+        return {"blocks": known.tensor_units.blocks, "calibration": known.calibration}
+    blocks, calibration = file.tensor_units.blocks, file.calibration
+    return {
+        "blocks": None if blocks is None else blocks.blocks(),
+        "calibration": NOMINAL if calibration is None else calibration.calibration(),
+    }
 
 
 def _parameters(file: _Space) -> tuple[Parameter, ...]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from archplace.arch_configs.calibration import NOMINAL
 from archplace.search.budgets import budgets_of
 from archplace.search.choices import WorkloadResult
 from archplace.search.intervals import SURE
@@ -63,6 +64,7 @@ def health(
         ),
         *_rejections("architectures", counts.infeasible, counts.architectures, architecture_reasons),
     ]
+    found += _kernels(result)
     if front:
         found += [
             *_pinned(result, front),
@@ -81,6 +83,24 @@ def health(
 def _unfinished(counts: Counts) -> Finding:
     text = f"{counts.undecided:,} of {counts.architectures:,} architectures have no fate yet."
     return Finding(level=Level.ATTENTION, title="The run is not finished", text=text)
+
+
+def _kernels(result: RunResult) -> list[Finding]:
+    """Find a baseline whose kernels are known to lose what the space's are not, or the other way round."""
+    baseline, architectures = result.baseline, result.architectures
+    if baseline is None:
+        return []
+    ours = (architectures.calibration != NOMINAL, architectures.blocks is not None)
+    theirs = (baseline.architectures.calibration != NOMINAL, baseline.architectures.blocks is not None)
+    if ours == theirs:
+        return []
+    reached = {True: "the rates that its kernels were measured to reach", False: "data-sheet rates"}
+    text = (
+        f"{baseline.name} is priced at {reached[any(theirs)]}, the space's architectures at {reached[any(ours)]}: "
+        "differences between them are not of the hardware alone. The space's file may have the sections 'calibration' "
+        f"and 'tensor_units.blocks', or the key 'kernels_of: {baseline.name}'."
+    )
+    return [Finding(level=Level.ATTENTION, title="Baseline and designs are priced unlike", text=text)]
 
 
 def _options(result: RunResult) -> int:

@@ -11,15 +11,18 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from archplace.arch_configs import (
+    Architectures,
     ConfigError,
     DesignSpace,
     InfeasibleError,
     Parameter,
+    load_accelerator,
     load_space,
     load_technology,
     space_names,
 )
 from archplace.arch_configs import space as space_module
+from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
 from archplace.arch_configs.space import EDGE, ELEMENTS, PARAMETERS
 
 TABLES = {name: load_technology(name) for name in ("phaze-22nm", "7nm")}
@@ -366,6 +369,55 @@ def test_a_file_of_the_user_without_a_budget(tmp_path):
     assert sorted(set(found.tensor_local_bytes.tolist())) == [4096, 8192, 16384, 32768]
     assert (found.tensor_local_bytes_per_s == 8.0 * found.tensor_rows * found.clock_hz).all()
     assert (found.hbm_bytes == 8_000_000_000 * found.hbm_stacks).all()
+
+
+KERNELS = """\
+    blocks: {units: 2, tiles: [[128, 64], [64, 64]], source: x}
+"""
+CALIBRATION = """\
+  calibration: {tensor_rate: 0.8, launch: 2 us, source: x}
+"""
+
+
+def test_kernels_hold_on_every_architecture(tmp_path):
+    plain = loaded(SPACE, tmp_path)
+    assert (plain.blocks, plain.calibration) == (None, NOMINAL)
+    space = loaded(SPACE.replace("  vector_units", KERNELS + "  vector_units") + CALIBRATION, tmp_path)
+    found = space.enumerate()
+    assert found.blocks == Blocks(units=2, tiles=((128, 64), (64, 64)))
+    assert found.calibration == Calibration(tensor_rate=0.8, launch_s=2e-6)
+    assert found.take(slice(0, 1)).blocks == found.blocks
+    assert space.sources["calibration.tensor_rate"] == "x"
+
+
+def test_kernels_of_an_accelerator_stand_for_blocks_and_calibration(tmp_path):
+    known = load_accelerator("h100-sxm")
+    space = loaded(SPACE.replace("  clock", "  kernels_of: h100-sxm\n  clock"), tmp_path)
+    assert (space.blocks, space.calibration) == (known.tensor_units.blocks, known.calibration)
+    both = SPACE.replace("  clock", "  kernels_of: h100-sxm\n  clock") + CALIBRATION
+    assert any("it stands for both" in problem for problem in problems(both, tmp_path))
+    unknown = SPACE.replace("  clock", "  kernels_of: h100-sxn\n  clock")
+    assert any("did you mean 'h100-sxm'" in problem for problem in problems(unknown, tmp_path))
+
+
+def test_the_gpus_have_the_h100_among_them():
+    # Four tensor cores of a multiprocessor as one unit: the same rates, buffers and kernels.
+    found, chip = load_space("gpu").enumerate(), Architectures.of(load_accelerator("h100-sxm"))
+    assert found.calibration == chip.calibration
+    assert found.blocks is not None
+    assert found.blocks.tiles == chip.blocks.tiles
+    same = (
+        (4 * found.tensor_count == chip.tensor_count)
+        & (found.tensor_rows * found.tensor_cols == 4 * chip.tensor_rows * chip.tensor_cols)
+        & (found.clock_hz == chip.clock_hz)
+        & (found.tensor_local_bytes == 4 * chip.tensor_local_bytes)
+        & np.isclose(found.tensor_local_bytes_per_s, 4 * chip.tensor_local_bytes_per_s)
+        & (found.vector_count * found.vector_lanes == chip.vector_count * chip.vector_lanes)
+        & (found.global_buffer_bytes == chip.global_buffer_bytes)
+        & np.isclose(found.global_buffer_bytes_per_s, chip.global_buffer_bytes_per_s)
+        & np.isclose(found.hbm_bytes_per_s, chip.hbm_bytes_per_s)
+    )
+    assert same.sum() == 1
 
 
 def test_a_budget_given_as_an_architecture(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from exhaustive_helpers import CHOICES, CLUSTER, NETWORK, optimizer_operator, options_s, small_workload
 
 from archplace.arch_configs import load_space
+from archplace.arch_configs.calibration import Blocks, Calibration
 from archplace.arch_configs.technology import load_technology
 from archplace.costmodel import Pricer, accelerator_cost_usd, operator_energy_j, peak_power_w, static_power_w
 from archplace.search.evaluator import References
@@ -131,6 +132,21 @@ def test_no_bound_of_any_objective_exceeds_what_an_option_reaches(architectures,
     for (index, _), figures in exact.items():
         own = np.array(values(figures, architectures, index, OBJECTIVES))
         assert (bounds[index] <= own * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("names", [("throughput", "area"), ("energy", "cost"), ("throughput", "energy", "power")])
+def test_fronts_of_calibrated_kernels_are_those_of_exhaustive_evaluation(architectures, names):
+    blocks = Blocks(units=2, tiles=((128, 128), (128, 64), (64, 64)))
+    calibration = Calibration(tensor_rate=0.8, lane_rate=0.4, hbm_bandwidth=0.9, launch_s=2e-6)
+    kernels = replace(architectures, blocks=blocks, calibration=calibration)
+    exhaustive = evaluate(kernels, small_workload())
+    exploration = explore(kernels, [small_workload()], names)
+    bounds = exploration.evaluator.bounds(slice(None), Bound.WORK).values
+    outcome = exploration.run()
+    candidates = [values(figures, kernels, index, names) for (index, _), figures in exhaustive.items()]
+    is_front([point.values for point in outcome.front], candidates)
+    for (index, _), own in zip(exhaustive, candidates, strict=True):
+        assert (bounds[index] <= np.array(own) * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize(

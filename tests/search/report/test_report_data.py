@@ -21,6 +21,7 @@ from report_helpers import (
     with_points,
 )
 
+from archplace.arch_configs import Architectures, load_accelerator
 from archplace.arch_configs.errors import StoreError
 from archplace.costmodel import SharedStates, StateSharding
 from archplace.search.attribution import COMPUTE_PARTS, OperatorBar
@@ -162,6 +163,18 @@ def test_health_names_ties_missing_proofs_and_a_reason_that_rejects_most() -> No
     assert "cannot be told from another one in throughput" in findings["Ties on the front"]
     assert "more than 10.0 %" in findings["Schedules without proof"]
     assert "5 of 8 architectures (62.5 %)" in findings["One constraint rejects most architectures"]
+
+
+def test_health_names_a_baseline_that_is_priced_unlike_the_space() -> None:
+    result, title = a_result(), "Baseline and designs are priced unlike"
+    baseline = result.baseline
+    assert baseline is not None
+    assert title not in {finding.title for finding in Contents.of(result).findings}
+    gpu = Architectures.of(load_accelerator("h100-sxm"), area_mm2=250.0)
+    unlike = replace(result, baseline=replace(baseline, name="h100-sxm", architectures=gpu))
+    findings = {finding.title: finding.text for finding in Contents.of(unlike).findings}
+    assert "the space's architectures at data-sheet rates" in findings[title]
+    assert "kernels_of: h100-sxm" in findings[title]
 
 
 def test_the_front_plot_shows_every_fate_at_its_exact_place() -> None:
