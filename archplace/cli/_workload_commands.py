@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from archplace.arch_configs.errors import EXIT_DONE, ConfigError, Problem
 from archplace.cli import _model_rows
 from archplace.cli._output import Row, print_document, print_rows
-from archplace.cli._patience import patience
+from archplace.cli._patience import Waiting, patience
 
 if TYPE_CHECKING:
     from archplace.workloads.traced.lift import Lifted
@@ -22,8 +22,8 @@ def info(arguments: argparse.Namespace) -> int:
     """Print what is in a trace."""
     if arguments.top < 0:
         raise ConfigError(f"--top: found {arguments.top}, needs a number from 0")
-    with patience(f"reading {arguments.trace}"):
-        head, found = _statistics(arguments.trace, arguments.profile)
+    with patience(f"reading {arguments.trace}") as waiting:
+        head, found = _statistics(arguments.trace, arguments.profile, waiting)
         is_pytorch = _is_pytorch(arguments.trace, arguments.profile)
         model = _model_rows.lifted(arguments.trace, arguments.profile) if is_pytorch else None
     if arguments.format in ("json", "yaml"):
@@ -107,10 +107,11 @@ def convert(arguments: argparse.Namespace) -> int:
     from archplace.workloads.traces import audit_file, open_writer
 
     with (
-        patience(f"converting {arguments.trace}"),
+        patience(f"converting {arguments.trace}") as waiting,
         _opened(arguments.trace, arguments.profile) as (reader, auditor),
         open_writer(arguments.out, reader.metadata) as writer,
     ):
+        waiting.share = lambda: reader.share
         count = writer.write(auditor)
         if auditor.found.n_forward and not _is_pytorch(arguments.trace, arguments.profile):
             audit_file(arguments.trace)
@@ -120,8 +121,8 @@ def convert(arguments: argparse.Namespace) -> int:
 
 def diff(arguments: argparse.Namespace) -> int:
     """Print what differs between two traces: figures, communications, names."""
-    with patience("reading both traces"):
-        sides = [_statistics(path, []) for path in (arguments.trace, arguments.other)]
+    with patience("reading both traces") as waiting:
+        sides = [_statistics(path, [], waiting) for path in (arguments.trace, arguments.other)]
     (head, left_found), (other_head, right_found) = sides
     exchange, name = ("kind", "group", "bytes"), ("name",)
     compared: list[tuple[str, dict[str, object], dict[str, object]]] = [
@@ -154,7 +155,11 @@ def graph(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             f"--out: found {arguments.out!r}; the name ends in {', '.join(writers)}, each with or without .gz"
         )
-    with patience(f"drawing {arguments.trace}"), _opened(arguments.trace, arguments.profile) as (reader, auditor):
+    with (
+        patience(f"drawing {arguments.trace}") as waiting,
+        _opened(arguments.trace, arguments.profile) as (reader, auditor),
+    ):
+        waiting.share = lambda: reader.share
         count = write(auditor, arguments.out, control=not reader.metadata.control_is_caller)
         forward = auditor.found.n_forward
     print(f"{arguments.out}: {count:,} nodes", file=sys.stderr)
@@ -228,10 +233,11 @@ def _opened(path: str, profiles: list[str]) -> "Iterator[tuple[Reader, Auditor]]
         yield opened, Auditor(opened)
 
 
-def _statistics(path: str, profiles: list[str]) -> "tuple[Row, Statistics]":
+def _statistics(path: str, profiles: list[str], waiting: Waiting) -> "tuple[Row, Statistics]":
     from archplace.workloads.traces import statistics_of, trace_format
 
     with _opened(path, profiles) as (reader, auditor):
+        waiting.share = lambda: reader.share
         try:
             found = statistics_of(auditor, control=not reader.metadata.control_is_caller)
         except ValueError as error:

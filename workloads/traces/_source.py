@@ -29,6 +29,9 @@ class Source:
             self._raw = self.path.open("rb")
         except OSError as error:
             raise ConfigError([self._problem("", f"cannot be read: {error.strerror or error}")]) from None
+        found = os.fstat(self._raw.fileno())
+        self._size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+        self._consumed = 0
         self.compressed = self._raw.peek(2)[:2] == GZIP_MAGIC
         self._stream: BinaryIO = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if self.compressed else self._raw
 
@@ -44,10 +47,9 @@ class Source:
         self._raw.close()
 
     @property
-    def size_bytes(self) -> int | None:
-        """Bytes of the whole file; None where only reading tells (gzip, pipes)."""
-        found = os.fstat(self._raw.fileno())
-        return found.st_size if stat.S_ISREG(found.st_mode) and not self.compressed else None
+    def share(self) -> float | None:
+        """How much of the file has been read, from 0 to 1; None where its size is not known, as of a pipe."""
+        return self._consumed / self._size if self._size else None
 
     def read(self, count: int = BLOCK_BYTES) -> bytes:
         """Return the next bytes, at most ``count``, none at the end. Raises :class:`ConfigError` for broken gzip."""
@@ -61,9 +63,11 @@ class Source:
         except OSError as error:
             raise self.error(f"cannot be read: {error.strerror or error}") from None
         self.offset += len(block)
-        if self.compressed and self.offset > FREE_BYTES and self.offset > MOST_EXPANSION * self._raw.tell():
+        if self._size:
+            self._consumed = self._raw.tell() if self.compressed else self.offset
+        if self.compressed and self.offset > max(FREE_BYTES, MOST_EXPANSION * self._consumed) and self._size:
             raise self.error(
-                f"{self._raw.tell():,} bytes of gzip have become {self.offset:,}: traces do not repeat themselves more "
+                f"{self._consumed:,} bytes of gzip have become {self.offset:,}: traces do not repeat themselves more "
                 f"than {MOST_EXPANSION}-fold; expand the file yourself if it is what it says"
             )
         return block

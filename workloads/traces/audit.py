@@ -23,6 +23,10 @@ class Reader(Protocol):
     metadata: Metadata
     offset: int
 
+    @property
+    def share(self) -> float | None:
+        """How much has been read, from 0 to 1; None where that is not known."""
+
     def __iter__(self) -> Iterator[Node]:
         """Give the nodes in the file's order, once."""
 

@@ -69,6 +69,11 @@ class ChakraJsonReader:
             yield node
             node = self._next()
 
+    @property
+    def share(self) -> float | None:
+        """How much of the file has been read, from 0 to 1; None where its size is not known."""
+        return self._source.share
+
     def error(self, message: str, offset: int | None = None) -> ConfigError:
         """Return the error for what is wrong with the node at ``offset``, or with the last that was given."""
         return self._source.error(message, self.offset if offset is None else offset)

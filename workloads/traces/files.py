@@ -59,6 +59,11 @@ class MemoryReader:
         self._nodes = trace.nodes
         self._path = path
 
+    @property
+    def share(self) -> float | None:
+        """How many of the nodes have been given, from 0 to 1."""
+        return (self.offset + 1) / len(self._nodes) if self._nodes else None
+
     def __iter__(self) -> Iterator[Node]:
         for place, node in enumerate(self._nodes):
             self.offset = place

@@ -20,6 +20,7 @@ from archplace.workloads.traces import (
     TraceFormat,
     audit_file,
     load_trace,
+    open_reader,
     save_trace,
     trace_format,
 )
@@ -237,3 +238,17 @@ def test_reading_stops_where_the_reader_stops(tmp_path):
     path.write_bytes(HEAD + NODE + b"\xff" * 100)
     with ChakraReader(path) as reader:
         assert next(iter(reader)).id == 1
+
+
+@pytest.mark.parametrize("name", ["a.et", "a.et.gz", "a.json", "a.json.gz"])
+def test_how_much_has_been_read(tmp_path, name):
+    """From nothing to all, and never backwards."""
+    chance = random.Random(3)
+    names = ["".join(chance.choices("abcdefghij", k=4000)) for _ in range(1500)]
+    items = tuple(Node.build(id=i, kind=NodeKind.COMPUTE, name=text) for i, text in enumerate(names))
+    save_trace(Trace(metadata=Metadata(), nodes=items), tmp_path / name)
+    with open_reader(tmp_path / name) as reader:
+        shares = [reader.share for _ in reader]
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < 0.5
+    assert shares[-1] == 1

@@ -249,3 +249,12 @@ def test_groups_in_three_numbers_do_not_fill_the_memory():
     for some in (nodes[:40], nodes[-1:]):
         with pytest.raises(ConfigError, match=r"group 'g\d+' has rank [\d,]+: too many ranks"):
             job_of({0: Trace(metadata=Metadata(), nodes=some)})
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "long", (1, 2), b"x"])
+def test_durations_that_are_no_numbers_stay(value):
+    node = Node.build(id=0, kind=NodeKind.COMPUTE, duration_micros=4, attributes=[Attribute.of("duration_ns", value)])
+    found = after(job_of({0: Trace(metadata=Metadata(), nodes=(node,))}), SlowRank(rank=0, factor=Fraction(2)))
+    slow = next(found.traces[0].nodes())
+    assert slow.duration_micros == 8
+    assert repr(slow.value("duration_ns")) == repr(value)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from math import isfinite
 
 from archplace.workloads.traces import chakra_pb2
 from archplace.workloads.traces.attributes import Attribute, AttributeKind, Value, attribute_fields, usual_kind
@@ -70,7 +71,7 @@ def stretch(message: chakra_pb2.Node, factor: Fraction) -> None:
         if attribute.name == "duration_ns":
             member = attribute.WhichOneof("value")
             before = getattr(attribute, member) if member else None
-            if isinstance(before, int | float):
+            if isinstance(before, int | float) and isfinite(before):
                 _put_duration(message, Fraction(before) * factor)
                 break
     forget_start(message)
