@@ -28,7 +28,7 @@ COMMANDS: dict[str, str] = {
     "plan": "search the placement of a training job on one accelerator: degrees, schedule, memory policies",
     "evaluate": "price one placement of a training job: step time and its stack, MFU, memory by stage",
     "place": "place layer chains on pipeline stages, to proven optimality",
-    "workload": "look at execution traces and make workloads of them: info, import, convert, diff, graph, timeline",
+    "workload": "execution traces: collect, import, look at, convert, and change them; write any workload as one",
     "export": "write a placement, or design points of a run, for other tools: astra-sim, chakra, yaml, timeloop",
     "simulate": "run exported cases with the simulator ASTRA-sim, and keep what it finds",
     "compare": "print what was predicted beside what was simulated, with what the difference is made of",
