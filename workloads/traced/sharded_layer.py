@@ -82,7 +82,8 @@ class _Sharing:
 
     def __init__(self, sharded: ShardedLayer, assignment: Assignment, cutting: Cutting) -> None:
         self._whole, self._assignment, self._cutting = sharded.layer, assignment, cutting
-        self._exchanges = dict(sharded.exchanges)
+        self._before = sharded.exchanges
+        self._exchanges: dict[str, Exchange] = {}
         self._flow = Flow.of(sharded.layer)
         self._names = _Names()
         self._tensors: list[Tensor] = []
@@ -226,8 +227,8 @@ class _Sharing:
             for access, state in zip(op.reads, way.reads, strict=True)
         )
         name = self._names.fresh(op.name)
-        if op.name in self._exchanges and name != op.name:
-            self._exchanges[name] = self._exchanges[op.name]
+        if op.name in self._before:
+            self._exchanges[name] = self._before[op.name]
         local = replace(op, name=name, loops=loops, reads=reads, writes=())
         if way.statistics_bytes:
             local = self._with_statistics(local)
