@@ -177,6 +177,14 @@ def price_accelerator_area(accelerator: Accelerator, technology: Technology) -> 
     return float(area_mm2(_priced(accelerator, technology), technology)[0])
 
 
+def working_area_mm2(accelerator: Accelerator, technology: Technology) -> float:
+    """Return the area in mm² of an accelerator's working parts, as a design space's architectures are priced.
+
+    What its die carries beside them does not count, whatever process it is made in.
+    """
+    return float(area_mm2(Resources.of(Architectures.of(accelerator)), technology)[0])
+
+
 def accelerator_area_breakdown(accelerator: Accelerator, technology: Technology) -> AreaBreakdown:
     """Return the components of :func:`price_accelerator_area`, each of shape ``(1,)``."""
     return area_breakdown(_priced(accelerator, technology), technology)

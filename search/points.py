@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from archplace.arch_configs.architectures import Architectures
-from archplace.arch_configs.area import accelerator_area_breakdown, area_breakdown
+from archplace.arch_configs.area import area_breakdown
 from archplace.costmodel.network import NetworkPricer
 from archplace.search.budgets import budgets_of, tightest
 from archplace.search.choices import WorkloadResult
@@ -136,12 +136,8 @@ class PointView:
 
     @cached_property
     def area_parts_mm2(self) -> dict[str, float]:
-        """Area by component, by the space's technology table; of the baseline as its area is priced."""
-        run = self.result.run
-        if self.is_baseline and run.baseline is not None:
-            found = accelerator_area_breakdown(run.baseline, run.space.technology)
-        else:
-            found = area_breakdown(self.architectures, run.space.technology)
+        """Area by component, by the space's technology table."""
+        found = area_breakdown(self.architectures, self.result.run.space.technology)
         return {component: float(area[0]) for component, area in found.by_component().items()}
 
     @property

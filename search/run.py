@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from archplace.arch_configs import Architectures, price_accelerator_area
+from archplace.arch_configs import Architectures
+from archplace.arch_configs.area import working_area_mm2
 from archplace.arch_configs.errors import ConfigError, StoreError
 from archplace.search.engine import Engine
 from archplace.search.evaluator import Evaluator, References
@@ -40,7 +41,7 @@ class Baseline:
 
     name: str
     architectures: Architectures
-    """One row; its area is what the space's technology table gives."""
+    """One row; its area is that of its working parts by the space's technology table, like the designs'."""
     point: Evaluated | None
     reason: str | None
     """Why there is no point."""
@@ -317,7 +318,8 @@ def open_result(folder: Path) -> RunResult:
 def _baseline(job: Run, cache: ScheduleCache, references: Sequence[float]) -> Baseline | None:
     if job.baseline is None:
         return None
-    area = price_accelerator_area(job.baseline, job.space.technology)
+    # Designs of the space have no spare units, double precision or cache tags: neither has what they are compared with.
+    area = working_area_mm2(job.baseline, job.space.technology)
     architectures = Architectures.of(job.baseline, area_mm2=area)
     # The chip that exists is what it is: its own HBM, and no budgets.
     choices = replace(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from archplace.arch_configs.area import price_accelerator_area, working_area_mm2
 from archplace.search.explain import PARTS
 from archplace.search.intervals import intervals_of
 from archplace.search.metrics import ENERGY_PARTS
@@ -55,10 +56,22 @@ def answer_card(contents: Contents) -> Html:
         note = element(
             "p",
             f"Baseline {base.label}: {number(base.samples_per_s)} samples/s on {number(base.area_mm2)} mm²"
-            f"{''.join(f', {text}' for _, text in _prices(base))} by the same models: {describe(base)}. ",
+            f"{_die(contents)}{''.join(f', {text}' for _, text in _prices(base))} by the same models: "
+            f"{describe(base)}. ",
             command("show DIR baseline"),
         )
     return card("answer", title, how, note, element("ul", boxes, class_="picks"))
+
+
+def _die(contents: Contents) -> str:
+    """Return what the baseline's die carries beside its working parts, which alone are compared, in words."""
+    run = contents.result.run
+    if run.baseline is None:
+        return ""
+    whole = price_accelerator_area(run.baseline, run.space.technology)
+    if whole <= working_area_mm2(run.baseline, run.space.technology) * (1 + 1e-9):
+        return " of working parts"
+    return f" of working parts ({number(whole)} mm² with all that its die carries, which the designs have none of)"
 
 
 def nothing_feasible(contents: Contents) -> str:

@@ -2,17 +2,21 @@
 
 from collections import defaultdict
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from report_helpers import a_result, a_run
 
 from archplace.arch_configs import load_accelerator
-from archplace.arch_configs.area import Resources, area_mm2, price_accelerator_area
+from archplace.arch_configs.area import Resources, area_mm2, price_accelerator_area, working_area_mm2
 from archplace.search.points import baseline_view, point_views
 from archplace.search.report import Contents, design_document
 from archplace.search.report.area_plot import draw_area, prepare_area
 from archplace.search.report.text import design_text
 from archplace.search.report.why_plot import labelled_points
+from archplace.search.report.write import write_report
+from archplace.search.run import _baseline
+from archplace.search.schedule import ScheduleCache
 
 
 def test_components_add_up_to_the_area_that_the_table_gives() -> None:
@@ -22,14 +26,24 @@ def test_components_add_up_to_the_area_that_the_table_gives() -> None:
         assert sum(point.area_parts_mm2.values()) == pytest.approx(float(expected[0]))
 
 
-def test_the_baseline_s_components_are_those_of_its_die() -> None:
+def test_the_baseline_has_the_working_parts_alone_like_the_designs(tmp_path: Path) -> None:
     chip = load_accelerator("a100-80gb")
-    baseline = baseline_view(a_result(replace(a_run(), baseline=chip)))
-    assert baseline is not None
-    technology = baseline.result.run.space.technology
+    run = replace(a_run(), baseline=chip)
+    technology = run.space.technology
     assert technology.name == chip.technology
-    assert sum(baseline.area_parts_mm2.values()) == pytest.approx(price_accelerator_area(chip, technology))
-    assert baseline.area_parts_mm2["fp64"] > 0
+    area = working_area_mm2(chip, technology)
+    whole = price_accelerator_area(chip, technology)
+    assert area < 0.8 * whole
+    baseline = _baseline(run, ScheduleCache(), ())
+    assert baseline is not None
+    assert baseline.architectures.area_mm2[0] == pytest.approx(area)
+    result = replace(a_result(run), baseline=baseline)
+    point = baseline_view(result)
+    assert point is not None
+    assert sum(point.area_parts_mm2.values()) == pytest.approx(area)
+    assert point.area_parts_mm2["fp64"] == 0
+    write_report(result, tmp_path)
+    assert f"({whole:.4g} mm² with all that its die carries" in (tmp_path / "report.html").read_text()
 
 
 def test_lengths_add_up_to_the_areas_and_shares_to_a_hundred() -> None:
