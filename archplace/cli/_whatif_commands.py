@@ -26,7 +26,10 @@ _SIZES = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "traces", metavar="TRACE", nargs="+", help="the Chakra traces of a job's ranks, NAME.RANK.et, or one of them"
+        "traces",
+        metavar="TRACE",
+        nargs="+",
+        help="the Chakra traces of a job's ranks, NAME.RANK.et, or one of them; or their folder",
     )
     parser.add_argument(
         "--out",
@@ -75,15 +78,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def what_if(arguments: argparse.Namespace) -> int:
     """Change the traces; print what was done."""
-    from archplace.workloads.traces.rank_files import is_file_name
+    from archplace.workloads.traces.rank_files import is_file_name, traces_in
     from archplace.workloads.traces.whatif import change, disagreements, open_job, write_job, write_rank
 
     steps = list(_steps(arguments))
     if not steps:
         raise ConfigError("nothing to change: give --hidden, --layers, --ranks, --layout, --slow … (see --help)")
     groups = _groups(arguments.groups) if arguments.groups else None
-    with patience(f"reading {len(arguments.traces):,} trace" + "s" * (len(arguments.traces) > 1)):
-        job = open_job(arguments.traces, groups=groups, n_ranks=arguments.world)
+    paths = [path for name in map(Path, arguments.traces) for path in (traces_in(name) if name.is_dir() else [name])]
+    with patience(f"reading {len(paths):,} trace" + "s" * (len(paths) > 1)):
+        job = open_job(paths, groups=groups, n_ranks=arguments.world)
     for text in disagreements(job):
         _warn(f"{text}: such a job waits for ever")
     with patience(f"writing {arguments.out}"):

@@ -60,6 +60,17 @@ def test_everything_at_once(folder, tmp_path, capsys):
     assert rows["flops"][1] == rows["flops"][0] * 3 / 2
 
 
+def test_a_folder_is_its_traces(folder, tmp_path, capsys):
+    for name, given in (("one", [folder]), ("two", sorted(folder.glob("*.et")))):
+        assert workload("what-if", *given, "--hidden", 2, "--out", tmp_path / name) == 0
+    for path in folder.iterdir():
+        assert (tmp_path / "one" / path.name).read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    (tmp_path / "none").mkdir()
+    capsys.readouterr()
+    assert workload("what-if", tmp_path / "none", "--hidden", 2, "--out", tmp_path / "x") == 2
+    assert "none: no traces in this folder" in capsys.readouterr().err
+
+
 def test_one_trace_into_one_file(folder, tmp_path, capsys):
     out = tmp_path / "one.et"
     assert workload("what-if", folder / "gpt2-xl.1.et", "--sequence", "1/2", "--out", out) == 0

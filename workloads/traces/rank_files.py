@@ -25,6 +25,16 @@ def is_file_name(path: str | Path) -> bool:
     return bool(re.search(rf"{_ENDING}(?:\.gz)?$", Path(path).name))
 
 
+def traces_in(folder: Path) -> list[Path]:
+    """Return the traces in a folder, by name. Raises ConfigError where there is none."""
+    found = sorted(path for path in folder.iterdir() if is_file_name(path) and path.name != GROUPS_FILE)
+    if not found:
+        raise ConfigError(
+            [Problem(place=str(folder), key="", message="no traces in this folder (.et, .json, also .gz)")]
+        )
+    return found
+
+
 def make_folder(path: str | Path) -> Path:
     """Make a folder where there is none. Raises ConfigError where that cannot be."""
     folder = Path(path)
