@@ -2,7 +2,7 @@
 
 The network file has the slowest dimension first, as devices are numbered. A gigabyte per second is there 2³⁰ bytes per
 second. All collectives of the traces run inside one dimension, on groups of their own, for which the simulator takes
-the only entry of a list of algorithms: ring, and direct with one message at a time for all-to-alls. Collectives are not
+rings, and of all-to-alls the only entry of the list: direct, with one message at a time. Collectives are not
 cut into pieces: in the backend without congestion those that run at the same time would each have all of a link. The
 backend with congestion has a system file of its own.
 """
@@ -45,16 +45,21 @@ def groups_text(case: Case) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def system_text(pieces: int = 1) -> str:
-    """Return the system: nanoseconds as operations, rings, collectives in so many pieces at a time."""
+def system_text(dimensions: int = 1, *, pieces: int = 1) -> str:
+    """Return the system: nanoseconds as operations, rings, collectives in so many pieces at a time.
+
+    A ring is named for each of the network's dimensions. Groups inside one take a ring whatever the list says when it
+    has several entries; of one entry they all take the same object, which the simulator then frees for each of them.
+    """
+    rings = ["ring"] * dimensions
     system = {
         "scheduling-policy": "FIFO",
         "endpoint-delay": DELAY_NS,
         "active-chunks-per-dimension": pieces,
         "preferred-dataset-splits": pieces,
-        "all-reduce-implementation": ["ring"],
-        "all-gather-implementation": ["ring"],
-        "reduce-scatter-implementation": ["ring"],
+        "all-reduce-implementation": rings,
+        "all-gather-implementation": rings,
+        "reduce-scatter-implementation": rings,
         "all-to-all-implementation": ["direct1"],
         "collective-optimization": "localBWAware",
         "peak-perf": 1,

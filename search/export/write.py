@@ -33,8 +33,8 @@ def write_case(candidate: Candidate, case: Case, replayed: Replayed, folder: Pat
         written = write_traces(case, partial / files.TRACES)
         texts = {
             files.GROUPS: files.groups_text(case),
-            files.SYSTEM: files.system_text(),
-            files.SYSTEM_CONGESTION: files.system_text(files.congestion_pieces(case)),
+            files.SYSTEM: files.system_text(len(case.communicators.numbering.dimensions)),
+            files.SYSTEM_CONGESTION: files.system_text(pieces=files.congestion_pieces(case)),
             files.NETWORK: files.network_text(case.communicators.numbering),
             files.MEMORY: files.memory_text(),
             files.SCRIPT: files.script_text(case.n_npus),

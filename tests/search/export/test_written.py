@@ -88,7 +88,10 @@ def test_files_beside_the_traces(written):
     assert system["preferred-dataset-splits"] == system["active-chunks-per-dimension"] == 1
     assert (system["roofline-enabled"], system["peak-perf"]) == (1, 1)
     assert system["endpoint-delay"] >= 1
-    assert all(len(value) == 1 for key, value in system.items() if key.endswith("-implementation"))
+    algorithms = {key.removesuffix("-implementation"): value for key, value in system.items() if "-impl" in key}
+    # A ring for each dimension; of all-to-alls only a single entry counts.
+    assert algorithms.pop("all-to-all") == ["direct1"]
+    assert algorithms == {key: ["ring", "ring"] for key in ("all-reduce", "all-gather", "reduce-scatter")}
     assert json.loads((folder / "memory.json").read_text()) == {"memory-type": "NO_MEMORY_EXPANSION"}
 
 

@@ -96,6 +96,16 @@ def test_a_crash_after_all_have_finished_is_a_remark(case, tmp_path, signal):
     )
 
 
+def test_a_crash_in_the_midst_is_given_a_second_try(case, tmp_path):
+    once = tmp_path / "once"
+    body = f"""if not os.path.exists({str(once)!r}):
+    open({str(once)!r}, 'w').close()
+    finish(3, 7)
+    os.abort()
+{ALL}"""
+    assert result(case, tmp_path, body).step_s == 1003e-9
+
+
 def test_one_that_does_not_end_is_stopped(case, tmp_path):
     found = result(case, tmp_path, f"{ALL}time.sleep(60)", limit_s=2.0)
     assert "was stopped" in found.remarks[0]
