@@ -77,8 +77,8 @@ def _lifted(path: Path, other: Path | None, fields: TracedFields | None = None) 
         Problem(
             place=str(one),
             key="",
-            message="a Chakra trace has neither the calls inside calls nor how tensors lie in memory, by which passes and "
-            "layers are found; give the execution trace of PyTorch (.json) that it was made from",
+            message="a Chakra trace has neither the calls inside calls nor how tensors lie in memory, by which passes "
+            "and layers are found; give the execution trace of PyTorch (.json) that it was made from",
         )
         for one in (path, other)
         if one is not None and one.name.endswith((".et", ".et.gz"))
