@@ -30,7 +30,7 @@ class JsonStream:
         self._source = source
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._scan = json.JSONDecoder().raw_decode
-        self._text = ""
+        self._text, self._ascii = "", True
         self._at = 0
         self._base, self._marked = 0, 0
         self._ended = False
@@ -78,7 +78,11 @@ class JsonStream:
             offset = self._offset()
             yield name, index, offset, self._value()
             index += 1
-            if self._next("a comma or the end of the list", end="]") == "]":
+            at = self._at
+            # A comma and a line's end, as most elements have behind them, need no search.
+            if self._text[at : at + 3] == ",\n{":
+                self._at = at + 2
+            elif self._next("a comma or the end of the list", end="]") == "]":
                 return
 
     def _finish(self) -> None:
@@ -146,13 +150,16 @@ class JsonStream:
             self._text = rest + self._decode(block, final=self._ended)
         except UnicodeDecodeError as error:
             raise self._source.error(f"no UTF-8 text: {error.reason}") from None
+        self._ascii = self._text.isascii()
         self._at, self._marked = 0, 0
 
     def _offset(self, position: int | None = None) -> int:
         """Return where in the file a place in the text is, at or after the last one that was asked for."""
         position = self._at if position is None else position
-        between = self._text[self._marked : position]
-        self._base += len(between) if between.isascii() else len(between.encode())
+        if self._ascii:
+            self._base += position - self._marked
+        else:
+            self._base += len(self._text[self._marked : position].encode())
         self._marked = position
         return self._base
 

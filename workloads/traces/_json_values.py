@@ -5,15 +5,19 @@ import binascii
 import json
 import json.encoder
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from archplace.workloads.traces import chakra_pb2
 from archplace.workloads.traces.attributes import AttributeKind, Scalar
 
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
 quoted: Callable[[str], str] = json.encoder.encode_basestring_ascii
 """Return text as JSON has it."""
 
-_MOST_DIGITS = 20
+MOST_DIGITS = 20
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -39,6 +43,30 @@ def attribute_text(message: chakra_pb2.AttributeProto) -> str:
     return f'{{"name":{quoted(message.name)}{said},"{name}":{text}}}'
 
 
+def add_attributes(
+    attributes: "RepeatedCompositeFieldContainer[chakra_pb2.AttributeProto]", documents: Iterable[object]
+) -> None:
+    """Add the attributes that JSON describes to a message's. Raises TypeError or ValueError.
+
+    Nearly all have a name and a plain value, and traces have millions: those take the shortest way.
+    """
+    for document in documents:
+        if type(document) is dict and len(document) == 2:
+            name, key = document
+            if key == "name":
+                name, key = key, name
+            title, value = document[name], document[key]
+            field, plain = _PLAIN_VALUES.get(key, _NO_VALUE)
+            if plain is int and type(value) is str and len(value) <= MOST_DIGITS and value.isdecimal():
+                value = int(value)
+            if type(value) is plain and name == "name" and type(title) is str:
+                added = attributes.add()
+                added.name = title
+                setattr(added, field, value)
+                continue
+        attributes.add(**attribute_fields_of(document))
+
+
 def attribute_fields_of(document: object) -> dict[str, object]:
     """Return the fields of the message of an attribute that JSON describes. Raises TypeError or ValueError."""
     if not isinstance(document, dict):
@@ -48,7 +76,7 @@ def attribute_fields_of(document: object) -> dict[str, object]:
         field, plain = _PLAIN.get(name, ("", None))
         if type(found) is plain:
             fields[field] = found
-        elif plain is int and type(found) is str and len(found) <= _MOST_DIGITS and found.isdecimal():
+        elif plain is int and type(found) is str and len(found) <= MOST_DIGITS and found.isdecimal():
             fields[field] = int(found)
         elif plain is str:
             fields[field] = from_json("string", found)
@@ -91,7 +119,7 @@ def from_json(base: str, found: object) -> Scalar:
         if isinstance(found, str):
             return _bytes(found)
     elif isinstance(found, str):
-        if len(found) <= _MOST_DIGITS and found.removeprefix("-").isdecimal():
+        if len(found) <= MOST_DIGITS and found.removeprefix("-").isdecimal():
             return int(found)
     elif isinstance(found, int) and given is not bool:
         return found
@@ -145,5 +173,7 @@ _PLAIN: dict[str, tuple[str, type]] = {
 }
 """The most common members, with the field and the type of its value; whole numbers may also stand as text."""
 
+_PLAIN_VALUES = {name: form for name, form in _PLAIN.items() if form[0].endswith("_val")}
+_NO_VALUE: tuple[str, type | None] = ("", None)
 _FORMS = {kind.value: (_camel(kind), kind.is_list, _WRITE[_BASES[kind.value][0]]) for kind in AttributeKind}
 """Of each member of the union: its name in JSON, whether it is a list, and what writes a value."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from archplace.arch_configs.errors import ConfigError
 from archplace.workloads.traces import chakra_pb2
 from archplace.workloads.traces._json_stream import JsonStream
-from archplace.workloads.traces._json_values import attribute_fields_of, attribute_text, from_json, quoted
+from archplace.workloads.traces._json_values import MOST_DIGITS, add_attributes, attribute_text, from_json, quoted
 from archplace.workloads.traces._sink import Sink
 from archplace.workloads.traces._source import Source
 from archplace.workloads.traces.attributes import attribute_fields, read_attribute
@@ -94,9 +94,8 @@ class ChakraJsonReader:
     def _read_metadata(self, value: object, offset: int) -> Metadata:
         try:
             fields = _renamed(value, _METADATA_FIELDS, "metadata")
-            message = chakra_pb2.GlobalMetadata(
-                version=_text(fields.get("version", "")), attr=_attributes(fields.get("attr", []))
-            )
+            message = chakra_pb2.GlobalMetadata(version=_text(fields.get("version", "")))
+            add_attributes(message.attr, _list(fields.get("attr", []), "attr"))
         except (TypeError, ValueError) as error:
             raise self._source.error(f"metadata: {error}", offset) from None
         complaint = version_complaint(message.version)
@@ -180,18 +179,30 @@ def _operands_text(message: chakra_pb2.IOInfo) -> str:
 
 def node_message(value: object) -> chakra_pb2.Node:
     """Return the message of a node that JSON describes. Raises TypeError or ValueError for what no node is."""
-    fields = _renamed(value, _NODE_FIELDS, "a node")
-    for field, found in fields.items():
-        fields[field] = _READ[field](found)
-    return chakra_pb2.Node(**fields)  # type: ignore[arg-type]  # the readers see to it
+    if not isinstance(value, dict) or not value.keys() <= _NODE.keys():
+        value = _renamed(value, _NODE_FIELDS, "a node")
+    attributes: list[object] = []
+    fields: dict[str, object] = {}
+    for name, found in value.items():
+        field = _NODE_FIELDS[name]
+        if field == "attr":
+            attributes = _list(found, field)
+        else:
+            fields[field] = _READ[field](found)
+    message = chakra_pb2.Node(**fields)  # type: ignore[arg-type]  # the readers see to it
+    add_attributes(message.attr, attributes)
+    return message
 
 
 def _number(found: object) -> object:
+    # The form in which 64-bit numbers stand, without a detour.
+    if type(found) is str and len(found) <= MOST_DIGITS and found.isdecimal():
+        return int(found)
     return from_json("uint64", found)
 
 
 def _ids(found: object) -> list[object]:
-    return [from_json("uint64", item) for item in _list(found, "a list of parents")]
+    return list(map(_number, _list(found, "a list of parents")))
 
 
 def _type(found: object) -> object:
@@ -205,10 +216,6 @@ def _type(found: object) -> object:
 def _operands(found: object) -> dict[str, object]:
     operands = _renamed(found, {name: name for name in _OPERANDS}, "inputs and outputs")
     return {name: _text(item) for name, item in operands.items()}
-
-
-def _attributes(found: object) -> list[dict[str, object]]:
-    return [attribute_fields_of(item) for item in _list(found, "attr")]
 
 
 def _renamed(value: object, names: dict[str, str], what: str) -> dict[str, object]:
@@ -242,5 +249,4 @@ _READ: dict[str, Callable[[object], object]] = {
     **dict.fromkeys(("inputs", "outputs"), _operands),
     "name": _text,
     "type": _type,
-    "attr": _attributes,
 }
