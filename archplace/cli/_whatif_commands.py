@@ -66,7 +66,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delay", metavar="RANK=TIME", action="append", default=[], help="let a rank begin later, as 3=5ms"
     )
-    parser.add_argument("--groups", metavar="FILE.json", help="process groups, {name: [ranks]}, where traces have none")
+    parser.add_argument(
+        "--groups",
+        metavar="FILE.json",
+        help="process groups, {name: [ranks]}, in place of those that the traces or their folder's groups.json state",
+    )
     parser.add_argument("--world", metavar="N", type=int, help="ranks of the job, where the traces do not tell")
     add_format(parser)
     parser.epilog = (
@@ -78,14 +82,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def what_if(arguments: argparse.Namespace) -> int:
     """Change the traces; print what was done."""
-    from archplace.workloads.traces.rank_files import is_file_name, traces_in
+    from archplace.workloads.traces.rank_files import GROUPS_FILE, is_file_name, traces_in
     from archplace.workloads.traces.whatif import change, disagreements, open_job, write_job, write_rank
 
     steps = list(_steps(arguments))
     if not steps:
         raise ConfigError("nothing to change: give --hidden, --layers, --ranks, --layout, --slow … (see --help)")
-    groups = _groups(arguments.groups) if arguments.groups else None
-    paths = [path for name in map(Path, arguments.traces) for path in (traces_in(name) if name.is_dir() else [name])]
+    given = [Path(name) for name in arguments.traces]
+    paths = [path for name in given for path in (traces_in(name) if name.is_dir() else [name])]
+    beside = [name / GROUPS_FILE for name in given if (name / GROUPS_FILE).is_file()]
+    stated = arguments.groups or next(map(str, beside), None)
+    groups = _groups(stated) if stated else None
     with patience(f"reading {len(paths):,} trace" + "s" * (len(paths) > 1)):
         job = open_job(paths, groups=groups, n_ranks=arguments.world)
     for text in disagreements(job):

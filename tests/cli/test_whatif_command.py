@@ -34,8 +34,8 @@ def test_a_workload_becomes_traces_of_all_ranks(folder):
 
 def test_one_rank_s_trace_and_what_is_in_it(tmp_path, capsys):
     out = tmp_path / "g.json.gz"
-    sharding = ["--tensor", 8, "--sequence-parallel", "--microbatches", 2, "--rank", 5]
-    assert workload("trace", "gpt3-175b", *sharding, "--out", out, "--format", "json") == 0
+    sharding = ["--tensor", 8, "--sequence-parallel", "--rank", 5]
+    assert workload("trace", "llama2-7b", *sharding, "--out", out, "--format", "json") == 0
     row = json.loads(capsys.readouterr().out)
     assert (row["ranks"], row["traces"], row["process groups"]) == (8, 1, 1)
     assert workload("info", out, "--format", "json") == 0
@@ -68,7 +68,7 @@ def test_a_folder_is_its_traces(folder, tmp_path, capsys):
     (tmp_path / "none").mkdir()
     capsys.readouterr()
     assert workload("what-if", tmp_path / "none", "--hidden", 2, "--out", tmp_path / "x") == 2
-    assert "none: no traces in this folder" in capsys.readouterr().err
+    assert "none: no traces NAME.RANK.et in this folder" in capsys.readouterr().err
 
 
 def test_one_trace_into_one_file(folder, tmp_path, capsys):

@@ -26,12 +26,10 @@ def is_file_name(path: str | Path) -> bool:
 
 
 def traces_in(folder: Path) -> list[Path]:
-    """Return the traces in a folder, by name. Raises ConfigError where there is none."""
-    found = sorted(path for path in folder.iterdir() if is_file_name(path) and path.name != GROUPS_FILE)
+    """Return the traces of ranks in a folder, by name. Raises ConfigError where there is none."""
+    found = sorted(path for path in folder.iterdir() if is_file_name(path) and split_name(path)[1] is not None)
     if not found:
-        raise ConfigError(
-            [Problem(place=str(folder), key="", message="no traces in this folder (.et, .json, also .gz)")]
-        )
+        raise ConfigError([Problem(place=str(folder), key="", message="no traces NAME.RANK.et in this folder")])
     return found
 
 

@@ -31,7 +31,7 @@ NAMES = (
     *("pg_size", "pg_first_rank", "pg_rank_stride", "is_cpu_op", "duration_ns", "start_ns", "layer", "layer_index"),
     *("scaling", "loops", "involved_dim", "phase"),
 )
-FUZZ = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @cache

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from today_helpers import today_models
 from today_helpers import workload as today_workload
-from whatif_helpers import GPT, SCALING, after, job, plain_job, step_of
+from whatif_helpers import GPT, SCALING, after, job, plain_job, ring_step, step_of
 
 from archplace.arch_configs.errors import ConfigError
 from archplace.workloads import ContextKind, LayerSharding, Recompute
@@ -62,6 +62,12 @@ def test_a_scaled_trace_is_the_larger_model_s(given_fields):
 
     fuller = job(step_of(**(given_fields | {"microbatch": 5, "global_batch": 100})))
     assert plain_job(after(small, scale(batch=5))) == plain_job(fuller)
+
+
+def test_messages_round_a_ring_are_the_larger_model_s():
+    assert plain_job(after(job(ring_step()), scale(hidden=2))) == plain_job(job(ring_step(model=wider(GPT, 2))))
+    fuller = job(ring_step(microbatch=3, global_batch=96))
+    assert plain_job(after(job(ring_step()), scale(batch=3))) == plain_job(fuller)
 
 
 @settings(deadline=None, max_examples=5)

@@ -9,6 +9,7 @@ from archplace.workloads.traces.attributes import Attribute, AttributeKind, Valu
 from archplace.workloads.traces.node import Node
 
 _MOST = {"duration_micros": 2**64 - 1, "duration_ns": 2**63 - 1}
+_BEYOND_FLOATS = 10**300
 _NO_NUMBERS = tuple(kind for kind in AttributeKind if kind.value.startswith(("bytes", "string", "bool")))
 
 
@@ -85,15 +86,19 @@ def forget_start(message: chakra_pb2.Node) -> None:
 
 def _put_duration(message: chakra_pb2.Node, value: Fraction) -> None:
     if value > _MOST["duration_ns"]:
-        raise ValueError(f"node {message.id} would last {float(value):.3g} ns; at most {_MOST['duration_ns']:.3g} fit")
+        raise ValueError(f"node {message.id} would last {_brief(value)} ns; at most {_MOST['duration_ns']:.3g} fit")
     put(message, "duration_ns", round(value))
 
 
 def _change(message: chakra_pb2.Node, field: str, law: Callable[[int], Fraction]) -> None:
     value = law(getattr(message, field))
     if value > _MOST[field]:
-        raise ValueError(f"node {message.id}: {field} would be {float(value):.3g}; at most {_MOST[field]:.3g} fit")
+        raise ValueError(f"node {message.id}: {field} would be {_brief(value)}; at most {_MOST[field]:.3g} fit")
     setattr(message, field, round(value))
+
+
+def _brief(value: Fraction) -> str:
+    return f"{float(value):.3g}" if value < _BEYOND_FLOATS else f"more than {float(_BEYOND_FLOATS):.0g}"
 
 
 def number(values: Mapping[str, Value | None], name: str) -> int | None:
