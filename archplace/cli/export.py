@@ -171,7 +171,6 @@ def _export_text(candidate: "Candidate", target: Path, arguments: argparse.Names
 def _export_traces(candidate: "Candidate", target: Path, arguments: argparse.Namespace) -> Row:
     from archplace.cli._patience import patience
     from archplace.search.export.expand import NODES, expand
-    from archplace.search.export.manifest import simulator_step_s
     from archplace.search.export.passes import Granularity
     from archplace.search.export.write import write_case, write_plain
 
@@ -183,7 +182,7 @@ def _export_traces(candidate: "Candidate", target: Path, arguments: argparse.Nam
         except ValueError as error:
             raise ConfigError(f"{candidate.title}: {error}") from None
         write = write_case if arguments.to == ASTRA_SIM else write_plain
-        written = write(candidate, found.case, found.replayed, target)
+        written = write(candidate, found, target)
     case = found.case
     if granularity is None and case.n_nodes > nodes:
         print(
@@ -199,6 +198,6 @@ def _export_traces(candidate: "Candidate", target: Path, arguments: argparse.Nam
         "trace_files": written.files,
         "bytes": written.bytes,
         "step_s": candidate.predicted.step_s,
-        "simulator_step_s": simulator_step_s(case.placed.evaluation),
+        "simulator_step_s": found.predicted.step_s,
         "replayed_step_s": found.replayed.step_ns / 1e9,
     }

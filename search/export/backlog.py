@@ -71,8 +71,10 @@ class Backlog:
         # A piece has the latency of the whole and its share of the rest.
         latency_ns = self._ns_of(first.kind, 0.0, first.group)
         share = (room_ns - latency_ns) / (whole_ns - latency_ns) if whole_ns > latency_ns else 0.0
-        if not _SMALLEST_PIECE <= share <= 1 - _SMALLEST_PIECE:
+        if share < _SMALLEST_PIECE:
             return None
+        # What remains is no smaller either.
+        share = min(share, 1 - _SMALLEST_PIECE)
         piece = float(int(whole * share))
         self._queue[0] = replace(first, payload_bytes=whole - piece)
         return replace(first, payload_bytes=piece)

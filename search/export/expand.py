@@ -6,6 +6,7 @@ from archplace.costmodel.network import PricingMode
 from archplace.search.export.candidates import Candidate
 from archplace.search.export.case import Case
 from archplace.search.export.communicators import Communicators
+from archplace.search.export.one_port import OnePort
 from archplace.search.export.passes import Granularity, Passes
 from archplace.search.export.placed import Placed
 from archplace.search.export.replay import Replayed, replay
@@ -24,6 +25,8 @@ class Expanded:
 
     case: Case
     replayed: Replayed
+    predicted: OnePort
+    """With the collectives of the simulator, and one exchange of a device at a time."""
 
 
 def expand(candidate: Candidate, granularity: Granularity | None = None, nodes: int = NODES) -> Expanded:
@@ -37,7 +40,7 @@ def expand(candidate: Candidate, granularity: Granularity | None = None, nodes: 
         raise ValueError("1 accelerator: the simulator needs a network of at least 2; there is nothing to simulate")
     placed = candidate.placement.priced(PricingMode.ASTRA_SIM, candidate.cache)
     case = _finest(placed, nodes) if granularity is None else _of(placed, granularity)
-    return Expanded(case=case, replayed=replay(case))
+    return Expanded(case=case, replayed=replay(case), predicted=OnePort(placed))
 
 
 def _finest(placed: Placed, nodes: int) -> Case:

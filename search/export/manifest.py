@@ -11,10 +11,9 @@ from archplace import __version__
 from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.search.export.candidates import Candidate
 from archplace.search.export.case import Case
+from archplace.search.export.expand import Expanded
 from archplace.search.export.parts import predicted_parts, spent
-from archplace.search.export.replay import Replayed
 from archplace.search.plan_tables import placement_of
-from archplace.search.strategy.evaluate import Evaluation
 
 FILE = "manifest.json"
 KIND: Literal["archplace simulator case"] = "archplace simulator case"
@@ -53,7 +52,7 @@ class PredictedFields(_Part):
     step_s: Seconds
     """As the search prices networks."""
     simulator_step_s: Seconds
-    """With the collectives of the simulator."""
+    """With the collectives of the simulator, one at a time on each device."""
     replayed_step_s: Seconds
     """By the dry replay of this case."""
     stage: int
@@ -91,13 +90,9 @@ class Manifest(_Part):
         return f"{self.origin.run}{point}: {self.workload} as {self.strategy}"
 
 
-def simulator_step_s(evaluation: Evaluation) -> float:
-    """Return the seconds of a step with the pipeline's exact time, which is what a simulator can find."""
-    return evaluation.simulated_step_s
-
-
-def manifest_text(candidate: Candidate, case: Case, replayed: Replayed, kind: str = KIND) -> str:
+def manifest_text(candidate: Candidate, found: Expanded, kind: str = KIND) -> str:
     """Return the manifest."""
+    case, replayed = found.case, found.replayed
     placed = case.placed
     evaluation, strategy = placed.evaluation, placed.placement.strategy
     stage = max(range(strategy.stages), key=lambda j: placed.cut.loads_s[j])
@@ -139,12 +134,11 @@ def manifest_text(candidate: Candidate, case: Case, replayed: Replayed, kind: st
         },
         "predicted": {
             "step_s": candidate.predicted.step_s,
-            "simulator_step_s": simulator_step_s(evaluation),
-            "simulator_closed_form_s": evaluation.step_s,
+            "simulator_step_s": found.predicted.step_s,
             "replayed_step_s": replayed.step_ns / 1e9,
             "stage": stage,
             "parts_s": predicted_parts(candidate.predicted, exact=False),
-            "simulator_parts_s": predicted_parts(evaluation, exact=True),
+            "simulator_parts_s": found.predicted.parts_s(),
             "replayed_parts_s": spent(case, replayed, stage),
             "finish_ns": replayed.finish_ns.tolist(),
         },

@@ -7,9 +7,9 @@ from pathlib import Path
 from archplace.search.export import simulator_files as files
 from archplace.search.export.candidates import Candidate
 from archplace.search.export.case import Case
+from archplace.search.export.expand import Expanded
 from archplace.search.export.folders import whole_folder
 from archplace.search.export.manifest import FILE, PLAIN_KIND, manifest_text
-from archplace.search.export.replay import Replayed
 from archplace.search.export.trace_files import Style, TraceEncoder
 
 
@@ -24,11 +24,12 @@ class Written:
     """On disk."""
 
 
-def write_case(candidate: Candidate, case: Case, replayed: Replayed, folder: Path) -> Written:
+def write_case(candidate: Candidate, found: Expanded, folder: Path) -> Written:
     """Write a case that was replayed; ``folder`` appears when all of it is there.
 
     Raises :class:`ConfigError` where it cannot be written.
     """
+    case = found.case
     with whole_folder(folder) as partial:
         written = write_traces(case, partial / files.TRACES)
         texts = {
@@ -39,7 +40,7 @@ def write_case(candidate: Candidate, case: Case, replayed: Replayed, folder: Pat
             files.MEMORY: files.memory_text(),
             files.SCRIPT: files.script_text(case.n_npus),
             # Last: a folder that has it is whole.
-            FILE: manifest_text(candidate, case, replayed),
+            FILE: manifest_text(candidate, found),
         }
         size = written.bytes
         for name, text in texts.items():
@@ -50,16 +51,17 @@ def write_case(candidate: Candidate, case: Case, replayed: Replayed, folder: Pat
     return Written(traces=written.traces, files=written.files, bytes=size)
 
 
-def write_plain(candidate: Candidate, case: Case, replayed: Replayed, folder: Path) -> Written:
+def write_plain(candidate: Candidate, found: Expanded, folder: Path) -> Written:
     """Write the traces of a case with durations, and who is in which group, for readers other than the simulator.
 
     Raises :class:`ConfigError` where they cannot be written.
     """
+    case = found.case
     with whole_folder(folder) as partial:
         written = write_traces(case, partial / files.TRACES, Style.PLAIN)
         texts = {
             files.GROUPS: files.groups_text(case),
-            FILE: manifest_text(candidate, case, replayed, kind=PLAIN_KIND),
+            FILE: manifest_text(candidate, found, kind=PLAIN_KIND),
         }
         size = written.bytes
         for name, text in texts.items():

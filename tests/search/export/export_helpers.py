@@ -43,6 +43,16 @@ PLACEMENTS = {
         MIXTRAL,
     ),
     "torus": (32, {"tensor_parallel": 4, "pipeline_parallel": 2, "state_sharding": "optimizer"}, TPU),
+    "slow network": (
+        16,
+        {"tensor_parallel": 2, "pipeline_parallel": 2, "state_sharding": "optimizer"},
+        {"cluster": "flat-4gib", "global_batch": 32},
+    ),
+    "parameters on a slow network": (
+        16,
+        {"tensor_parallel": 2, "state_sharding": "parameters", "recompute": "full"},
+        {"cluster": "flat-4gib"},
+    ),
     "products cut": (8, {"tensor_parallel": 4, "sequence_parallel": True, "tensor_overlap_pieces": 4}, {}),
 }
 """Devices, placement, and what else the run file says."""

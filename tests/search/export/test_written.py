@@ -41,7 +41,7 @@ def one_written_case(tmp_path_factory):
     folder = tmp_path_factory.mktemp("written")
     candidate = candidate_of(folder, "tensor, data, pipeline")
     found = expand(candidate, Granularity.STAGE)
-    write_case(candidate, found.case, found.replayed, folder / "case")
+    write_case(candidate, found, folder / "case")
     return folder / "case", found
 
 
@@ -169,7 +169,7 @@ def test_a_full_disk_leaves_nothing_behind(written, tmp_path, monkeypatch):
     with pytest.raises(
         ConfigError, match="case: cannot be written: No space left on device; nothing was changed there"
     ):
-        write_case(candidate, found.case, found.replayed, tmp_path / "case")
+        write_case(candidate, found, tmp_path / "case")
     assert len(count) == 4
     assert sorted(tmp_path.iterdir()) == left
 

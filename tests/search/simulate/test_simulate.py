@@ -38,7 +38,7 @@ def one_written_case(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulate")
     candidate = candidate_of(folder, "four devices")
     found = expand(candidate, Granularity.STAGE)
-    write_case(candidate, found.case, found.replayed, folder / "case")
+    write_case(candidate, found, folder / "case")
     return folder / "case"
 
 
