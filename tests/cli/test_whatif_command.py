@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from archplace.cli import main
-from archplace.workloads.traces import load_trace
+from archplace.workloads.traces import Attribute, Metadata, Node, NodeKind, Trace, load_trace, save_trace
 
 DATA = Path(__file__).resolve().parents[1] / "workloads" / "traces" / "data"
 RESNET = str(DATA / "resnet50_ddp.0.et.gz")
@@ -69,6 +69,23 @@ def test_a_folder_is_its_traces(folder, tmp_path, capsys):
     capsys.readouterr()
     assert workload("what-if", tmp_path / "none", "--hidden", 2, "--out", tmp_path / "x") == 2
     assert "none: no traces NAME.RANK.et in this folder" in capsys.readouterr().err
+
+
+def test_a_case_for_simulators(tmp_path, capsys):
+    """Traces in a folder of their own, without metadata, and the groups beside it."""
+    case = tmp_path / "case"
+    (case / "traces").mkdir(parents=True)
+    attributes = {"comm_type": 0, "comm_size": 8, "pg_name": "3"}
+    node = Node.build(
+        id=0, kind=NodeKind.COLLECTIVE, attributes=[Attribute.of(name, value) for name, value in attributes.items()]
+    )
+    for rank in range(2):
+        save_trace(Trace(metadata=Metadata(), nodes=(node,)), case / "traces" / f"npu.{rank}.et")
+    (case / "groups.json").write_text('{"3": [0, 1]}')
+    (case / "manifest.json").write_text("{}")
+    assert workload("what-if", case, "--ranks", 4, "--out", tmp_path / "out") == 0
+    assert json.loads((tmp_path / "out" / "groups.json").read_text()) == {"3": [0, 1, 2, 3]}
+    assert load_trace(tmp_path / "out" / "npu.3.et").metadata.value("world_size") == 4
 
 
 def test_one_trace_into_one_file(folder, tmp_path, capsys):

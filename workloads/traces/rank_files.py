@@ -26,11 +26,17 @@ def is_file_name(path: str | Path) -> bool:
 
 
 def traces_in(folder: Path) -> list[Path]:
-    """Return the traces of ranks in a folder, by name. Raises ConfigError where there is none."""
-    found = sorted(path for path in folder.iterdir() if is_file_name(path) and split_name(path)[1] is not None)
-    if not found:
-        raise ConfigError([Problem(place=str(folder), key="", message="no traces NAME.RANK.et in this folder")])
-    return found
+    """Return the traces of ranks in a folder, or in its folder ``traces``, by name.
+
+    Raises ConfigError where there is none.
+    """
+    for place in (folder, folder / "traces"):
+        if place.is_dir():
+            named = (path for path in place.iterdir() if is_file_name(path) and split_name(path)[1] is not None)
+            found = sorted(named)
+            if found:
+                return found
+    raise ConfigError([Problem(place=str(folder), key="", message="no traces NAME.RANK.et in this folder")])
 
 
 def make_folder(path: str | Path) -> Path:
