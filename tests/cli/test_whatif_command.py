@@ -71,7 +71,7 @@ def test_a_folder_is_its_traces(folder, tmp_path, capsys):
     assert "none: no traces NAME.RANK.et in this folder" in capsys.readouterr().err
 
 
-def test_a_case_for_simulators(tmp_path, capsys):
+def test_a_case_for_simulators(tmp_path):
     """Traces in a folder of their own, without metadata, and the groups beside it."""
     case = tmp_path / "case"
     (case / "traces").mkdir(parents=True)

@@ -203,7 +203,9 @@ def test_a_law_that_gives_nothing_is_none():
         after(before, scale(hidden=2))
 
 
-def test_numbers_beyond_their_field_are_refused():
-    before = job_of({0: Trace(metadata=Metadata(), nodes=(node(7, "num_ops = 8 hidden^2", num_ops=8),))})
-    with pytest.raises(ConfigError, match=r"rank\.0\.et: node 7: num_ops cannot be 8000.* as int64_val"):
-        list(after(before, scale(hidden=10**10)).traces[0].nodes())
+@pytest.mark.parametrize("before", [8, 1e308])
+def test_numbers_beyond_their_field_are_refused(before):
+    """Whole numbers of 64 bits, and floating-point numbers."""
+    job = job_of({0: Trace(metadata=Metadata(), nodes=(node(7, "num_ops = 8 hidden^2", num_ops=before),))})
+    with pytest.raises(ConfigError, match=r"rank\.0\.et: node 7: num_ops cannot be \d+.* as (int64|double)_val"):
+        list(after(job, scale(hidden=10**10)).traces[0].nodes())

@@ -44,7 +44,7 @@ def put(message: chakra_pb2.Node, name: str, value: Value, kind: AttributeKind |
         fields["doc_string"] = found.doc_string
     try:
         found.CopyFrom(chakra_pb2.AttributeProto(**fields))  # type: ignore[arg-type]  # as it reads
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"node {message.id}: {name} cannot be {value!r:.60} as {has}: out of its range") from None
 
 
