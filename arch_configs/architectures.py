@@ -13,7 +13,29 @@ from archplace.arch_configs.calibration import NOMINAL, Blocks, Calibration
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_NOT_COLUMNS = frozenset({"tensor_macs_per_element", "blocks", "calibration"})
+_NOT_COLUMNS = frozenset({"tensor_macs_per_element", "blocks", "calibration", "throttled"})
+
+
+Rows = NDArray[np.intp] | NDArray[np.int64] | NDArray[np.bool_] | slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttled:
+    """Accelerators under load at a power limit, ``(n_archs,)`` each."""
+
+    clock_hz: FloatArray
+    """What the limit leaves under load. What kernels and software reach of the arrays' rate may stand for a part of
+    that; the clock that operators are timed at is then higher."""
+    voltage: FloatArray
+    """By the nominal one: what is on the chip's supply takes the square of it in energy, leakage as much in power."""
+    power_w: FloatArray
+    """Watts of each under load: the limit, less, or more where the slowest clock even draws more."""
+
+    def take(self, indices: Rows) -> Self:
+        """Return the accelerators at ``indices``."""
+        return replace(
+            self, clock_hz=self.clock_hz[indices], voltage=self.voltage[indices], power_w=self.power_w[indices]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +72,20 @@ class Architectures:
     """How kernels cut products on all of them."""
     calibration: Calibration = NOMINAL
     """What kernels reach of the rates, on all of them."""
+    throttled: Throttled | None = None
+    """What a power limit leaves of clock and supply voltage; None where nothing limits them."""
 
     def __len__(self) -> int:
         return len(self.clock_hz)
 
-    def take(self, indices: NDArray[np.intp] | NDArray[np.int64] | NDArray[np.bool_] | slice) -> Self:
+    def take(self, indices: Rows) -> Self:
         """Return the architectures at ``indices`` (an index array, a mask or a slice), in that order."""
         columns = {
             field.name: getattr(self, field.name)[indices] for field in fields(self) if field.name not in _NOT_COLUMNS
         }
         rates = {precision: rate[indices] for precision, rate in self.tensor_macs_per_element.items()}
-        return replace(self, **columns, tensor_macs_per_element=rates)
+        throttled = None if self.throttled is None else self.throttled.take(indices)
+        return replace(self, **columns, tensor_macs_per_element=rates, throttled=throttled)
 
     @classmethod
     def of(cls, accelerator: Accelerator, *, area_mm2: float = float("nan")) -> Self:

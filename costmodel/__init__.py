@@ -65,7 +65,7 @@ from archplace.costmodel.state_sharding import (
     kept_states,
 )
 from archplace.costmodel.temporaries import temporary_bytes
-from archplace.costmodel.throttle import LOWEST_CLOCK, Load, load_of, power_w, sustained_clock
+from archplace.costmodel.throttle import LOWEST_CLOCK, Load, kept_clock, load_of, power_w, sustained_clock, within_limit
 
 __all__ = [
     "ELEMENT_BYTES",
@@ -116,6 +116,7 @@ __all__ = [
     "exchanges",
     "explain",
     "fit_calibration",
+    "kept_clock",
     "kept_states",
     "kernel_errors",
     "load_of",
@@ -139,4 +140,5 @@ __all__ = [
     "temporary_bytes",
     "transfer_s",
     "updated_parameters",
+    "within_limit",
 ]

@@ -75,14 +75,16 @@ class _Energies:
         self._table = technology.need_energy()
         self._local = self._table.buffer_j_per_byte(pricer.architectures.tensor_local_bytes)
         self._global = self._table.buffer_j_per_byte(pricer.architectures.global_buffer_bytes)
+        throttled = pricer.architectures.throttled
+        self._switching = np.ones(1) if throttled is None else throttled.voltage**2
 
     def parts(self, operator: Operator, *, one_unit: bool) -> EnergyParts:
         table, done = self._table, self._pricer.activity(operator, one_unit=one_unit)
         return EnergyParts(
-            arrays_j=np.full(1, done.macs * table.of_mac_j(operator.precision) if done.macs else 0.0),
-            lanes_j=np.full(1, done.lane_operations * table.lane_operation_j),
-            local_buffers_j=done.local_bytes * self._local,
-            global_buffer_j=done.global_bytes * self._global,
+            arrays_j=self._switching * (done.macs * table.of_mac_j(operator.precision) if done.macs else 0.0),
+            lanes_j=self._switching * (done.lane_operations * table.lane_operation_j),
+            local_buffers_j=self._switching * done.local_bytes * self._local,
+            global_buffer_j=self._switching * done.global_bytes * self._global,
             hbm_j=done.hbm_bytes * table.hbm_j_per_byte,
             network_j=np.full(1, done.network_bytes * table.network_j_per_byte),
         )
@@ -98,9 +100,10 @@ def static_power_w(architectures: Architectures, technology: Technology, *, host
     Raises :class:`ConfigError` for a table without static power.
     """
     table = technology.need_power()
+    voltage = 1.0 if architectures.throttled is None else architectures.throttled.voltage
     watts: FloatArray = (
-        table.die_w_per_mm2 * known_area_mm2(architectures, technology)
-        + table.hbm_w_per_stack * architectures.hbm_stacks
+        voltage * table.die_w_per_mm2 * known_area_mm2(architectures, technology)
+        + voltage * table.hbm_w_per_stack * architectures.hbm_stacks
         + control_power_w(architectures, technology)
         + (table.host_w_per_accelerator if host else 0.0)
     )
@@ -108,13 +111,17 @@ def static_power_w(architectures: Architectures, technology: Technology, *, host
 
 
 def control_power_w(architectures: Architectures, technology: Technology) -> FloatArray:
-    """Return the watts of what makes vector units programmable cores, at the nominal clock, shape ``(n_archs,)``.
+    """Return the watts of what makes vector units programmable cores, shape ``(n_archs,)``.
+
+    At the nominal clock, or at the clock and voltage that a power limit leaves.
 
     Instructions are fetched, scheduled and issued, and clocks run, whether the lanes and arrays behind them find their
     operands or wait. Raises :class:`ConfigError` for a table without static power.
     """
     per_cycle_j = technology.need_power().control_j_per_vector_unit_cycle
-    watts: FloatArray = architectures.vector_count * architectures.clock_hz * per_cycle_j
+    throttled = architectures.throttled
+    per_s = architectures.clock_hz if throttled is None else throttled.clock_hz * throttled.voltage**2
+    watts: FloatArray = architectures.vector_count * per_s * per_cycle_j
     return watts
 
 

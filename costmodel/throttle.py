@@ -11,20 +11,27 @@ Digital Integrated Circuits, section 5.5; that voltage falls with the clock in a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from archplace.arch_configs.architectures import Architectures, FloatArray
+from archplace.arch_configs.accelerator import Accelerator
+from archplace.arch_configs.architectures import Architectures, FloatArray, Throttled
+from archplace.arch_configs.area import price_accelerator_area
+from archplace.arch_configs.calibration import NOMINAL
+from archplace.arch_configs.cluster import Cluster
 from archplace.arch_configs.technology import Technology
 from archplace.costmodel.energy import control_power_w, energy_parts, static_power_w
 from archplace.costmodel.operators import Pricer
-from archplace.workloads.operators import Operator, Unit
+from archplace.workloads.operators import Gemm, Operator, Phase, Unit
 
 LOWEST_CLOCK = 0.1
 """No chip is slowed down below this share of its nominal clock."""
 _HALVINGS = 50
+_SIDE = 8192
+"""Rows, columns and summed elements of the product under which a limit is held: no operator of a job draws more."""
+_AT_A_TIME = 65536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +110,75 @@ def sustained_clock(load: Load, limit_w: float, architectures: Architectures, te
         fits = within(middle)
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return np.where(at_lowest, low, np.nan)
+
+
+def within_limit(
+    architectures: Architectures,
+    limit_w: float,
+    technology: Technology,
+    cluster: Cluster,
+    precisions: Sequence[str],
+    *,
+    known: float = 1.0,
+) -> Architectures:
+    """Return the architectures at the clocks that a power limit leaves them under large products.
+
+    Arrays, lanes and on-chip buffers slow down, HBM and links do not; ``throttled`` has the clock, the voltage and the
+    watts, at most the limit but for those that draw more at :data:`LOWEST_CLOCK` even. Of several ``precisions`` the
+    hungriest counts.
+
+    What kernels and software are known to reach of the arrays' rate was measured under a power limit, which left the
+    share ``known`` of the clock (:func:`kept_clock` of the chip that was measured). So that nothing is counted twice,
+    only what this limit takes beyond that makes operators slower.
+
+    Raises ``ValueError`` for a limit that is not positive, :class:`ConfigError` for a table without energies or static
+    power, or precisions that it or the arrays lack.
+    """
+    count = len(architectures)
+    clock, watts = np.ones(count), np.zeros(count)
+    for start in range(0, count, _AT_A_TIME):
+        part = slice(start, start + _AT_A_TIME)
+        some = replace(architectures.take(part), calibration=NOMINAL)
+        for precision in precisions:
+            load = load_of(Pricer(some, cluster), [_product(precision)], technology)
+            kept = sustained_clock(load, limit_w, some, technology)
+            at_limit = kept < 1.0
+            kept = np.where(np.isnan(kept), LOWEST_CLOCK, kept)
+            # To the last digit: who draws the limit is not to beat another one by rounding.
+            drawn = np.where(at_limit, limit_w, power_w(load, kept, some, technology))
+            clock[part] = np.minimum(clock[part], kept)
+            watts[part] = np.maximum(watts[part], drawn)
+    at_rest = technology.need_power().voltage_at_standstill
+    throttled = Throttled(
+        clock_hz=clock * architectures.clock_hz, voltage=at_rest + (1.0 - at_rest) * clock, power_w=watts
+    )
+    share = np.minimum(clock / known, 1.0)
+    return replace(
+        architectures,
+        clock_hz=architectures.clock_hz * share,
+        tensor_local_bytes_per_s=architectures.tensor_local_bytes_per_s * share,
+        global_buffer_bytes_per_s=architectures.global_buffer_bytes_per_s * share,
+        throttled=throttled,
+    )
+
+
+def kept_clock(accelerator: Accelerator, technology: Technology, cluster: Cluster, precision: str) -> float | None:
+    """Return the share of its clock that a chip keeps under large products at its thermal design power.
+
+    None where its file has no such power.
+    """
+    if accelerator.thermal_design_power_w is None:
+        return None
+    area_mm2 = price_accelerator_area(accelerator, technology)
+    chip = replace(Architectures.of(accelerator, area_mm2=area_mm2), calibration=NOMINAL)
+    load = load_of(Pricer(chip, cluster), [_product(precision)], technology)
+    clock = float(sustained_clock(load, accelerator.thermal_design_power_w, chip, technology)[0])
+    return LOWEST_CLOCK if np.isnan(clock) else clock
+
+
+def _product(precision: str) -> Operator:
+    gemm = Gemm(m=_SIDE, n=_SIDE, k=_SIDE)
+    return Operator(name="product", unit=Unit.TENSOR, phase=Phase.FORWARD, gemm=gemm, precision=precision)
 
 
 def _standing(architectures: Architectures, technology: Technology) -> tuple[FloatArray, FloatArray]:

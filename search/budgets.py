@@ -43,7 +43,7 @@ def budgets_of(run: Run) -> tuple[Budget, ...]:
 
     batches = [workload.global_batch for workload in run.workloads]
     add("area", min(areas, default=None), "mm²", lambda m: m.area_mm2)
-    add("power", choices.max_power_w, "W", lambda m: m.peak_power_w)
+    add("power", choices.most_power_w, "W", lambda m: m.peak_power_w)
     add(
         "step_time",
         choices.max_step_s,

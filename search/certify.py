@@ -75,7 +75,7 @@ def certify(folder: Path, *, jobs: int | None = None) -> Certificate:
         return _certificate({}, {}, outcome, failures)
     if version != __version__:
         failures.add("version", f"written by archplace {version}, this is {__version__}: search again with this one")
-    architectures = job.space.enumerate()
+    architectures = job.architectures()
     count = len(architectures)
     if outcome.objectives != job.objectives:
         failures.add("inputs", "the outcome has other objectives than the run")
@@ -126,7 +126,7 @@ class _Failures:
 
 def _evaluator(job: Run, outcome: Outcome, failures: _Failures, jobs: int | None) -> Evaluator:
     """Return the run's evaluator; what the worst case is relative to is found anew."""
-    evaluator = evaluator_of(job, job.space.enumerate())
+    evaluator = evaluator_of(job, job.architectures())
     if len(job.workloads) == 1:
         return evaluator
     tolerances = job.reference_tolerances

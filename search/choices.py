@@ -23,6 +23,8 @@ class Choices:
     """Memory that a device needs besides the tensors of its layers."""
     max_area_mm2: float | None = None
     max_power_w: float | None = None
+    power_limit_w: float | None = None
+    """Watts that no accelerator draws under load, because it slows down; None where nothing limits it."""
     max_step_s: float | None = None
     """The further budgets hold for each workload by itself."""
     min_samples_per_s: float | None = None
@@ -30,6 +32,11 @@ class Choices:
     max_usd_per_sample: float | None = None
     training: TrainingRun | None = None
     """What is trained in the end, and its budgets; None where the run says nothing of it."""
+
+    @property
+    def most_power_w(self) -> float | None:
+        """Watts above which an architecture is infeasible: of the budget, and of the limit."""
+        return min((watts for watts in (self.max_power_w, self.power_limit_w) if watts is not None), default=None)
 
     @property
     def needs_usd(self) -> bool:

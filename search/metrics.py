@@ -213,7 +213,8 @@ def metrics_of(
     peak = None
     if known:
         watts = [peak_power_w(architectures, technology, precision) for precision in precisions]
-        peak = np.broadcast_to(np.max(watts, axis=0), len(points))
+        throttled = architectures.throttled
+        peak = np.broadcast_to(np.max(watts, axis=0) if throttled is None else throttled.power_w, len(points))
     return [
         _metrics(
             point,

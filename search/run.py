@@ -20,6 +20,7 @@ from archplace.search.explore import SOLVER_LIMIT_S, Exploration, references
 from archplace.search.journal import StoreJournal
 from archplace.search.offered import Offered
 from archplace.search.outcome import Evaluated, Outcome, Progress
+from archplace.search.power_limit import throttled_chip
 from archplace.search.runfile import Run
 from archplace.search.schedule import ScheduleCache
 from archplace.search.steps import Exchange
@@ -81,7 +82,7 @@ class RunSearch:
         described = {"name": job.name, "run": _RUN.dump_json(job).decode(), **(meta or {})}
         store = Store.create(folder, digest=job.digest, meta=described)
         try:
-            return cls(job, store, job.space.enumerate(), _stored_schedules(store))
+            return cls(job, store, job.architectures(), _stored_schedules(store))
         except BaseException:
             store.close()
             raise
@@ -97,7 +98,7 @@ class RunSearch:
     @staticmethod
     def size(job: Run) -> dict[str, int]:
         """Return how large the search is, without searching."""
-        choices, architectures = job.choices, job.space.enumerate()
+        choices, architectures = job.choices, job.architectures()
         capacities = choices.hbm_bytes or tuple(sorted(set(architectures.hbm_bytes.tolist())))
         options = [Offered.of(workload, job.cluster, choices, capacities).n_options for workload in job.workloads]
         return {
@@ -298,12 +299,12 @@ def open_result(folder: Path) -> RunResult:
         cache = _stored_schedules(store)
         if partial:
             job = read_job(store)
-            architectures = job.space.enumerate()
+            architectures = job.architectures()
             known = stored_references(store).seconds
             outcome = unfinished_outcome(store, job.objectives, len(architectures), known)
         else:
             job, outcome = stored_run(store)
-            architectures = job.space.enumerate()
+            architectures = job.architectures()
     baseline = _baseline(job, cache, outcome.references_s)
     return RunResult(
         run=job,
@@ -321,12 +322,13 @@ def _baseline(job: Run, cache: ScheduleCache, references: Sequence[float]) -> Ba
     # Designs of the space have no spare units, double precision or cache tags: neither has what they are compared with.
     area = working_area_mm2(job.baseline, job.space.technology)
     architectures = Architectures.of(job.baseline, area_mm2=area)
-    # The chip that exists is what it is: its own HBM, and no budgets.
+    # The chip that exists is what it is: its own HBM and power limit, and no budgets.
     choices = replace(
         job.choices,
         hbm_bytes=None,
         max_area_mm2=None,
         max_power_w=None,
+        power_limit_w=None,
         max_step_s=None,
         min_samples_per_s=None,
         max_joules_per_sample=None,
@@ -335,6 +337,11 @@ def _baseline(job: Run, cache: ScheduleCache, references: Sequence[float]) -> Ba
     )
     point, reason = None, None
     try:
+        if job.choices.power_limit_w is not None:
+            limit_w, technology = job.choices.power_limit_w, job.space.technology
+            architectures = throttled_chip(
+                job.baseline, architectures, limit_w, technology, job.cluster, job.precisions
+            )
         evaluator = evaluator_of(replace(job, choices=choices), architectures, references)
         outcome = Exploration(evaluator, cache=cache, jobs=1).run()
         point = outcome.point(0)

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from archplace.arch_configs import (
     Accelerator,
+    Architectures,
     Cluster,
     DesignSpace,
     load_accelerator,
@@ -27,6 +28,7 @@ from archplace.search.choices import Choices
 from archplace.search.objectives import Objective, Objectives
 from archplace.search.pipeline import PipelineSchedule
 from archplace.search.placement_fields import Degree, OneOrMore, StrategyFields
+from archplace.search.power_limit import throttled
 from archplace.search.run_names import check_capacity, placed, resolve, unknown_names
 from archplace.search.sharding_rates import at_rates_of
 from archplace.search.strategy.axes import Axes
@@ -131,6 +133,7 @@ class _Run(FileModel):
     objectives: tuple[str, ...] = Field(default=("throughput", "area"), min_length=1)
     effort: Effort = "normal"
     budgets: _Budgets = _Budgets()
+    power_limit: Watts | None = None
     training: _Training | None = None
     prices: _Prices | None = None
     baseline: str | None = None
@@ -161,6 +164,18 @@ class Run:
     objectives: Objectives
     effort: Effort = "normal"
     baseline: Accelerator | None
+
+    def architectures(self) -> Architectures:
+        """Return the architectures of the space, at the clocks that the run's power limit leaves them."""
+        found, limit_w = self.space.enumerate(), self.choices.power_limit_w
+        if limit_w is None:
+            return found
+        return throttled(found, limit_w, self.space.technology, self.cluster, self.precisions)
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Precisions of the workloads' products."""
+        return tuple(sorted({str(workload.precision.formats.products) for workload in self.workloads}))
 
     @property
     def tolerances(self) -> tuple[float, ...]:
@@ -268,6 +283,7 @@ def load_run(path: Path | str) -> Run:
         hbm_bytes=None if run.placement.hbm is None else tuple(int(capacity) for capacity in run.placement.hbm),
         max_area_mm2=run.budgets.area,
         max_power_w=run.budgets.power,
+        power_limit_w=run.power_limit,
         max_step_s=run.budgets.step_time,
         min_samples_per_s=run.budgets.samples_per_s,
         max_joules_per_sample=run.budgets.joules_per_sample,
@@ -303,6 +319,8 @@ def _lacking(document: Document, run: _Run, technology: Technology) -> list[Prob
         Objective.POWER: (technology.need_energy, technology.need_power),
         Objective.COST: (technology.need_energy, technology.need_power, technology.need_cost),
     }
+    if run.power_limit is not None:
+        wanted.append((("run", "power_limit"), Objective.POWER))
     if run.prices is not None:
         wanted.append((("run", "prices"), Objective.COST))
     found = []

@@ -109,6 +109,6 @@ def _evaluator(work: Work) -> Evaluator:
         raise OtherVersionError("the run means something else here; install the same archplace everywhere")
     while len(_evaluators) >= _KEPT_RUNS:
         del _evaluators[next(iter(_evaluators))]
-    evaluator = evaluator_of(job, job.space.enumerate(), references_s)
+    evaluator = evaluator_of(job, job.architectures(), references_s)
     _evaluators[work.key] = evaluator
     return evaluator

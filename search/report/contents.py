@@ -22,6 +22,8 @@ PRIORS = (
     "schedules that run operators side by side; static power and the hosts' share count for all accelerators over the "
     "whole step."
 )
+UNLIMITED = "Peak power is that of everything at full rate and clock; chips with a lower limit slow down (power_limit)."
+LIMITED = "Peak power is that of large products at the clock that the power limit leaves; operators run no faster."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,8 @@ class Contents:
     def note(self) -> str:
         """What to keep in mind about every number."""
         priced = any(point.metrics.joules_per_sample is not None for point in self.front[:1])
-        return f"{CAVEAT} {PRIORS}" if priced else CAVEAT
+        limited = self.result.run.choices.power_limit_w is not None
+        return f"{CAVEAT} {PRIORS} {LIMITED if limited else UNLIMITED}" if priced else CAVEAT
 
     @property
     def sureness(self) -> str:

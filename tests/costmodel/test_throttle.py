@@ -13,12 +13,24 @@ from archplace.arch_configs import (
     ConfigError,
     load_accelerator,
     load_cluster,
+    load_space,
     load_technology,
     price_accelerator_area,
 )
 from archplace.arch_configs.calibration import NOMINAL
 from archplace.arch_configs.technology import PowerTable
-from archplace.costmodel import Load, Pricer, control_power_w, load_of, power_w, static_power_w, sustained_clock
+from archplace.costmodel import (
+    Load,
+    Pricer,
+    control_power_w,
+    energy_parts,
+    kept_clock,
+    load_of,
+    power_w,
+    static_power_w,
+    sustained_clock,
+    within_limit,
+)
 from archplace.workloads.operators import Collective, CollectiveKind, Gemm, Operator, Phase, Unit, VectorWork
 
 ROUND = dataclasses.replace(
@@ -175,3 +187,71 @@ def test_control_is_a_part_of_what_a_chip_draws_whatever_it_does():
         technology, power=dataclasses.replace(technology.power, control_j_per_vector_unit_cycle=0)
     )
     assert static_power_w(chip, technology)[0] == pytest.approx(static_power_w(chip, bare)[0] + 132 * 1.83 * 1.2)
+
+
+GPUS = load_space("gpu").enumerate()
+FIVE = load_technology("5nm")
+
+
+def limited(limit_w, architectures=GPUS, **more):
+    return within_limit(architectures, limit_w, FIVE, load_cluster("h100-superpod"), ["bf16"], **more)
+
+
+def test_a_limit_that_nobody_reaches_changes_no_clock():
+    found = limited(1e5)
+    np.testing.assert_array_equal(found.clock_hz, GPUS.clock_hz)
+    np.testing.assert_array_equal(found.throttled.voltage, 1.0)
+    np.testing.assert_allclose(static_power_w(found, FIVE), static_power_w(GPUS, FIVE), rtol=1e-12)
+
+
+def test_within_a_limit_all_of_the_chip_s_supply_slows_down_and_nothing_else():
+    found = limited(450.0)
+    share = found.clock_hz / GPUS.clock_hz
+    assert 0.1 <= share.min() < 0.9
+    assert share.max() <= 1.0
+    for slowed, nominal in (
+        (found.tensor_local_bytes_per_s, GPUS.tensor_local_bytes_per_s),
+        (found.global_buffer_bytes_per_s, GPUS.global_buffer_bytes_per_s),
+    ):
+        np.testing.assert_allclose(slowed / nominal, share, rtol=1e-12)
+    np.testing.assert_array_equal(found.hbm_bytes_per_s, GPUS.hbm_bytes_per_s)
+    # Who slows down draws the limit, who does not draws less.
+    slower = share < 1
+    np.testing.assert_allclose(found.throttled.power_w[slower], 450.0, rtol=1e-6)
+    assert (found.throttled.power_w[~slower] <= 450.0).all()
+    # The half of the table is priced as in the whole.
+    part = limited(450.0, GPUS.take(slice(0, 50)))
+    np.testing.assert_allclose(part.throttled.power_w, found.take(slice(0, 50)).throttled.power_w, rtol=1e-12)
+
+
+def test_under_a_limit_a_product_draws_what_the_limit_says():
+    # Seconds, joules and static power as everybody else computes them give the watts again.
+    nominal = dataclasses.replace(GPUS, calibration=NOMINAL)
+    found = limited(450.0, nominal)
+    pricer = Pricer(found, load_cluster("h100-superpod"))
+    operator = product(8192)
+    seconds = pricer.price([operator]).all_s[:, 0]
+    watts = energy_parts(pricer, operator, FIVE).total_j / seconds + static_power_w(found, FIVE)
+    np.testing.assert_allclose(watts, found.throttled.power_w, rtol=1e-6)
+
+
+def test_what_was_measured_at_a_limit_is_not_counted_again():
+    bare, known = limited(450.0), limited(450.0, known=0.8)
+    share = bare.clock_hz / GPUS.clock_hz
+    np.testing.assert_allclose(known.clock_hz / GPUS.clock_hz, np.minimum(share / 0.8, 1.0), rtol=1e-12)
+    np.testing.assert_array_equal(known.throttled.power_w, bare.throttled.power_w)
+
+
+def test_who_draws_too_much_at_the_slowest_clock_stays_beyond_the_limit():
+    found = limited(60.0)
+    beyond = found.throttled.power_w > 60.0 * (1 + 1e-9)
+    assert beyond.any()
+    np.testing.assert_allclose(found.clock_hz[beyond] / GPUS.clock_hz[beyond], 0.1)
+
+
+@pytest.mark.parametrize(("name", "share"), [("a100-80gb", 257 / 295), ("h100-sxm", 794.5 / (295 / 312 * 989.4))])
+def test_a_chip_at_its_own_limit_keeps_the_clock_that_was_measured(name, share):
+    chip = load_accelerator(name)
+    kept = kept_clock(chip, load_technology(chip.technology), load_cluster("h100-superpod"), "bf16")
+    assert kept == pytest.approx(share, rel=0.05)
+    assert kept_clock(load_accelerator("tpu-v5p"), FIVE, load_cluster("h100-superpod"), "bf16") is None

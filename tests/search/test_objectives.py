@@ -10,7 +10,14 @@ from exhaustive_helpers import CHOICES, CLUSTER, NETWORK, optimizer_operator, op
 from archplace.arch_configs import load_space
 from archplace.arch_configs.calibration import Blocks, Calibration
 from archplace.arch_configs.technology import load_technology
-from archplace.costmodel import Pricer, accelerator_cost_usd, operator_energy_j, peak_power_w, static_power_w
+from archplace.costmodel import (
+    Pricer,
+    accelerator_cost_usd,
+    operator_energy_j,
+    peak_power_w,
+    static_power_w,
+    within_limit,
+)
 from archplace.search.evaluator import References
 from archplace.search.explore import Exploration, references
 from archplace.search.foremost import FASTEST_AT_ONCE
@@ -147,6 +154,27 @@ def test_fronts_of_calibrated_kernels_are_those_of_exhaustive_evaluation(archite
     is_front([point.values for point in outcome.front], candidates)
     for (index, _), own in zip(exhaustive, candidates, strict=True):
         assert (bounds[index] <= np.array(own) * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("names", [("throughput", "power"), ("energy", "cost"), ("throughput", "energy", "area")])
+def test_fronts_within_a_power_limit_are_those_of_exhaustive_evaluation(architectures, names):
+    peaks = peak_power_w(architectures, TECHNOLOGY, "bf16")
+    limit_w = float(np.median(peaks)) / 2
+    slowed = within_limit(architectures, limit_w, TECHNOLOGY, CLUSTER, ["bf16"])
+    exhaustive = evaluate(slowed, small_workload())
+    outcome = explore(slowed, [small_workload()], names, replace(CHOICES, power_limit_w=limit_w)).run()
+    watts = slowed.throttled.power_w
+    within = watts <= limit_w * (1 + 1e-9)
+    assert (slowed.clock_hz < architectures.clock_hz).any()
+    candidates = []
+    for (index, _), figures in exhaustive.items():
+        own = {"throughput": figures[0], "energy": figures[1], "cost": figures[2], "power": watts[index]}
+        own["area"] = slowed.area_mm2[index]
+        if within[index]:
+            candidates.append([own[name] for name in OBJECTIVES if name in names])
+    is_front([point.values for point in outcome.front], candidates)
+    for index in np.flatnonzero(~within).tolist():
+        assert "power" in outcome.reasons.get(index)
 
 
 @pytest.mark.parametrize(
