@@ -124,9 +124,9 @@ class OnePort:
     def _ns(self, transfer: Transfer) -> int:
         return self._passes.ns(transfer.kind, transfer.payload_bytes, transfer.group)
 
-    def _seconds(self, operation: OperationKind) -> FloatArray:
-        """Return the seconds of an operation of every virtual stage, ``(V,)``."""
-        found = []
+    def _seconds(self, operation: OperationKind) -> tuple[FloatArray, FloatArray]:
+        """Return the seconds of an operation of every virtual stage, ``(V,)``, and those of its exchanges alone."""
+        found, exchanged = [], []
         parts = self._passes.parts
         for stage, layers in enumerate(parts):
             units = [(self._unit(operation, stage, kind), count) for kind, count in enumerate(layers) if count]
@@ -135,21 +135,25 @@ class OnePort:
             exchanged_s = sum(unit.exchanged_s * count for unit, count in units) + message_s
             taken_s = sum(unit.taken_s * count for unit, count in units)
             found.append(max(taken_s, exchanged_s) if self._placed.strategy.overlap.pipeline else taken_s)
-        return np.array(found, dtype=np.float64)
+            exchanged.append(exchanged_s)
+        return np.array(found, dtype=np.float64), np.array(exchanged, dtype=np.float64)
 
     @cached_property
     def _stage_seconds(self) -> StageSeconds:
         seconds = self._placed.evaluation.stage_seconds
-        forward = self._seconds(_FORWARD)
+        forward, ahead = self._seconds(_FORWARD)
         if self._split:
-            inputs = self._seconds(OperationKind.BACKWARD_INPUT)
-            weights = self._seconds(OperationKind.BACKWARD_WEIGHT)
+            inputs, back = self._seconds(OperationKind.BACKWARD_INPUT)
+            weights, _ = self._seconds(OperationKind.BACKWARD_WEIGHT)
         else:
-            inputs, weights = self._seconds(OperationKind.BACKWARD), np.zeros_like(forward)
+            inputs, back = self._seconds(OperationKind.BACKWARD)
+            weights = np.zeros_like(forward)
         overlapped = seconds.overlapped_s
         if overlapped is not None:
+            # A pair takes no less than the exchanges of both.
             backward = (inputs + weights)[::-1]
-            overlapped = np.clip(overlapped, np.maximum(forward, backward), forward + backward)
+            least = np.maximum(forward, backward)
+            overlapped = np.clip(np.maximum(overlapped, ahead + back[::-1]), least, forward + backward)
         return StageSeconds.of(forward, inputs, weights, seconds.transfer_s, overlapped)
 
     def _exposed_s(self, *, gathers: bool) -> float:

@@ -316,8 +316,9 @@ class _Device:
 
     def _gather(self, stages: Iterable[int]) -> None:
         """Begin to gather what the last update changed."""
-        # Only the first device begins to compute at once: the others gather while they wait.
-        beside = self._device == 0 and self._overlap.data and self._exchanges_inside()
+        # Who begins to compute at once, as the first device does, gathers beside; others while they wait.
+        begins = needs(self._order[0][0], self._shape.virtual_stages) is None
+        beside = begins and self._overlap.data and self._exchanges_inside()
         places: tuple[int, ...] = ()
         for stage in sorted(stages):
             for number, (kind, count) in enumerate(self._passes.units(stage, fine=self._is_fine)):

@@ -26,6 +26,11 @@ PLACEMENTS = {
     ),
     "zero bubble": (16, {"tensor_parallel": 4, "pipeline_parallel": 4, "schedule": "zb-h1"}, {}),
     "dual pipe": (8, {"tensor_parallel": 2, "pipeline_parallel": 4, "schedule": "dualpipe"}, {}),
+    "dual pipe, gradients shared": (
+        16,
+        {"tensor_parallel": 4, "pipeline_parallel": 2, "schedule": "dualpipe", "state_sharding": "gradients"},
+        {},
+    ),
     "parameters shared": (16, {"state_sharding": "zero-3", "shard_group": 8, "recompute": "selective"}, {}),
     "gradients shared": (8, {"tensor_parallel": 2, "pipeline_parallel": 2, "state_sharding": "gradients"}, {}),
     "nothing hidden": (16, {"tensor_parallel": 2, "pipeline_parallel": 4, "overlap": [[]]}, {}),
