@@ -190,8 +190,9 @@ class PointView:
         return row if least is None else {**row, "tightest_budget": least[0]}
 
     def architecture(self) -> Row:
-        """Return the architecture's parameters."""
-        return architecture_row(self.architectures)
+        """Return the architecture's parameters, with the clock that a power limit leaves under load."""
+        row, throttled = architecture_row(self.architectures), self.architectures.throttled
+        return row if throttled is None else {**row, "clock_under_load_hz": float(throttled.clock_hz[0])}
 
     def placement(self) -> Row:
         """Return placements and utilisation, which need no schedule; several workloads' columns carry their names."""

@@ -1,5 +1,6 @@
 """Runs within a power limit: whose clock falls, and what is compared with what."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from archplace.arch_configs import Architectures, load_accelerator, load_cluster, load_space, load_technology
 from archplace.arch_configs.calibration import NOMINAL
 from archplace.arch_configs.errors import ConfigError
+from archplace.cli import main
 from archplace.costmodel import kept_clock, within_limit
 from archplace.search.power_limit import throttled, throttled_chip
 from archplace.search.runfile import load_run
@@ -42,7 +44,7 @@ def test_a_run_file_limits_every_architecture(tmp_path):
 
 
 def test_a_limit_is_more_than_nothing(tmp_path):
-    with pytest.raises(ConfigError, match="run.power_limit: found '0 W'"):
+    with pytest.raises(ConfigError, match=r"run\.power_limit: found '0 W'"):
         loaded(tmp_path, RUN + "  power_limit: 0 W\n")
 
 
@@ -72,3 +74,29 @@ def test_where_nothing_is_calibrated_all_of_the_limit_counts():
     rate = GPUS.calibration.tensor_rate
     expected = within_limit(GPUS, 450.0, FIVE, cluster, ["bf16"], known=rate)
     np.testing.assert_array_equal(throttled(GPUS, 450.0, FIVE, cluster, ["bf16"]).clock_hz, expected.clock_hz)
+
+
+def test_a_run_within_a_limit_is_searched_shown_reported_and_certified(tmp_path, capsys):
+    path, out = tmp_path / "run.yaml", tmp_path / "out"
+    path.write_text(
+        RUN
+        + "  power_limit: 400 W\n  baseline: h100-sxm\n  objectives: [throughput, power]\n"
+        + "  placement: {tensor_parallel: 1, microbatch: 1, pipeline_parallel: 2, hbm: 80 GB}\n"
+    )
+    assert main(["search", str(path), "--out", str(out)]) == 0
+    assert main(["certify", str(out)]) == 0
+    assert main(["report", str(out)]) == 0
+    assert "clock that the power limit leaves" in (out / "report.html").read_text()
+    capsys.readouterr()
+    assert main(["show", str(out), "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    # Nobody draws more than the limit, neither under large products nor in the mean of a step.
+    host_w = FIVE.need_power().host_w_per_accelerator
+    for row in rows:
+        assert row["peak_power_w"] <= 400
+        assert row["mean_power_w"] - host_w <= 400
+        assert row["clock_under_load_hz"] <= row["clock_hz"]
+    assert min(row["clock_under_load_hz"] / row["clock_hz"] for row in rows) < 1
+    assert main(["show", str(out), "baseline", "--format", "json"]) == 0
+    baseline = json.loads(capsys.readouterr().out)
+    assert 400 < baseline["peak_power_w"] <= 700
