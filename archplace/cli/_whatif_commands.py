@@ -104,8 +104,9 @@ def what_if(arguments: argparse.Namespace) -> int:
             count = write_rank(changed, rank, arguments.out)
             _say(f"{arguments.out}: rank {rank} of {changed.job.n_ranks:,}, {count:,} nodes")
         else:
-            write_job(changed, arguments.out, said=_say)
+            written = write_job(changed, arguments.out, said=_say)
             _warn_of_missing(changed)
+            warn_of_strangers(written)
     if arguments.format == "table":
         print_rows([{"step": record["step"], "what": _words(record)} for record in changed.records], "table")
     else:
@@ -222,6 +223,15 @@ def _warn_of_missing(changed: "Changed") -> None:
         _warn(
             f"{missing:,} of {job.n_ranks:,} ranks have no trace, rank {first} the first: nothing was written for them"
         )
+
+
+def warn_of_strangers(written: list[Path]) -> None:
+    """Say on stderr that a folder has traces of ranks that are not those of the job written there."""
+    from archplace.workloads.traces.rank_files import strangers
+
+    found = strangers(written)
+    if found:
+        _warn(f"{found[0].parent} has {len(found):,} further traces, of another job: {found[0].name} is the first")
 
 
 def _words(record: "Record") -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from archplace.arch_configs.errors import EXIT_DONE, ConfigError
 from archplace.cli._output import add_format, print_document
 from archplace.cli._patience import patience
+from archplace.cli._whatif_commands import warn_of_strangers
 from archplace.workloads.layer_sharding import ContextKind, LayerSharding
 from archplace.workloads.training_step import Recompute
 
@@ -92,6 +93,8 @@ def trace(arguments: argparse.Namespace) -> int:
         groups = step.groups.named()
         if groups and not one:
             write_groups(groups, folder)
+        if not one:
+            warn_of_strangers(list(files.values()))
     row = {
         "out": arguments.out,
         "ranks": step.groups.n_ranks,

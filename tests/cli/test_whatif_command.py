@@ -71,6 +71,16 @@ def test_a_folder_is_its_traces(folder, tmp_path, capsys):
     assert "none: no traces NAME.RANK.et in this folder" in capsys.readouterr().err
 
 
+def test_traces_of_another_job_beside_are_warned_of(tmp_path, capsys):
+    for data in (4, 2):
+        assert workload("trace", "bert-large", "--data", data, "--out", tmp_path / "out") == 0
+    assert "out has 2 further traces, of another job: bert-large.2.et is the first" in capsys.readouterr().err
+    for ranks in (4, 2):
+        job = [tmp_path / "out" / f"bert-large.{rank}.et" for rank in (0, 1)]
+        assert workload("what-if", *job, "--ranks", ranks, "--out", tmp_path / "other") == 0
+    assert "other has 2 further traces, of another job" in capsys.readouterr().err
+
+
 def test_a_case_for_simulators(tmp_path):
     """Traces in a folder of their own, without metadata, and the groups beside it."""
     case = tmp_path / "case"

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from archplace.arch_configs.errors import ConfigError, Problem
@@ -37,6 +37,13 @@ def traces_in(folder: Path) -> list[Path]:
             if found:
                 return found
     raise ConfigError([Problem(place=str(folder), key="", message="no traces NAME.RANK.et in this folder")])
+
+
+def strangers(written: Collection[Path]) -> list[Path]:
+    """Return traces of ranks that lie beside those that were written, and are not among them."""
+    folders = {path.parent for path in written}
+    beside = {path for folder in folders for path in folder.iterdir() if is_file_name(path)} - set(written)
+    return sorted(path for path in beside if split_name(path)[1] is not None)
 
 
 def make_folder(path: str | Path) -> Path:
