@@ -39,7 +39,7 @@ PLACEMENTS = {
     "context ring": (
         16,
         {"context_parallel": 4, "tensor_parallel": 2, "state_sharding": "optimizer"},
-        {"workload": "llama3-8b", "global_batch": 64},
+        {"workload": "llama3-8b", "global_batch": 32},
     ),
     "experts": (32, {"expert_parallel": 8, "pipeline_parallel": 2, "state_sharding": "optimizer"}, MIXTRAL),
     "experts and tensors": (
@@ -58,7 +58,7 @@ PLACEMENTS = {
         {"tensor_parallel": 2, "state_sharding": "parameters", "recompute": "full"},
         {"cluster": "flat-4gib"},
     ),
-    "products cut": (8, {"tensor_parallel": 4, "sequence_parallel": True, "tensor_overlap_pieces": 4}, {}),
+    "products cut": (8, {"tensor_parallel": 4, "sequence_parallel": True, "tensor_overlap_pieces": 4}, {"global_batch": 8}),
 }
 """Devices, placement, and what else the run file says."""
 
