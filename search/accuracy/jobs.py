@@ -120,6 +120,8 @@ def job_of(step: MeasuredStep, accelerator: Accelerator, cluster: Cluster) -> Me
             f"tp {step.tp} x cp {step.cp} x dp {step.dp} x pp {step.pp} = {devices} devices, but n_devices is "
             f"{step.n_devices}"
         )
+    if step.d_ff == 0:
+        raise ValueError("d_ff is 0, and moe_d_ff as well; give the width of the feed-forward part or of an expert")
     pods = _pods(step, cluster)
     part = slice_of(cluster, step.n_devices, pods=pods, innermost=step.tp * step.cp)
     strategy = _strategy(step, pods, cluster.software)

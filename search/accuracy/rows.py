@@ -124,7 +124,8 @@ class _Row(FileModel):
     """Left out: as many as heads."""
     head_dim: _CountOrLeftOut = None
     """Left out: the model's width over its heads."""
-    d_ff: _Count
+    d_ff: _CountOrZero
+    """0 where all blocks have experts: as wide as one of them."""
     gated_mlp: _Flag = False
     n_experts: _CountOrZero = 0
     top_k: _CountOrZero = 0
@@ -151,6 +152,7 @@ class _Row(FileModel):
         """Return the row with what is left out filled in."""
         values = {field.name: getattr(self, field.name) for field in fields(MeasuredStep) if field.name != "place"}
         heads = self.n_heads
+        values["d_ff"] = self.d_ff or self.moe_d_ff
         values["n_kv_heads"] = heads if self.n_kv_heads is None else self.n_kv_heads
         values["head_dim"] = max(1, self.d_model // heads) if self.head_dim is None else self.head_dim
         return MeasuredStep(place=place, **values)

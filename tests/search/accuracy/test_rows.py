@@ -5,7 +5,7 @@ import math
 import pytest
 
 from archplace.arch_configs.errors import ConfigError
-from archplace.search.accuracy import UnreadStep, read_rows, read_steps
+from archplace.search.accuracy import UnreadStep, predict, read_rows, read_steps
 from archplace.workloads import Precision, Recompute
 
 COLUMNS = (
@@ -115,3 +115,10 @@ def test_rows_that_cannot_be_read_keep_their_places(tmp_path):
     path.write_text("\n".join([COLUMNS, rows[0]]) + "\n")
     with pytest.raises(ConfigError, match="unknown precision 'int8'"):
         read_rows(path)
+
+
+def test_models_of_experts_alone_need_no_other_width(tmp_path):
+    (step,) = read(tmp_path, FIRST.replace(",9216,0,0,0,0,", ",0,0,8,2,1408,"))
+    assert (step.d_ff, step.moe_d_ff, step.n_experts) == (1408, 1408, 8)
+    (bare,) = predict(read(tmp_path, FIRST.replace(",9216,", ",0,")))
+    assert bare.reason.startswith("d_ff is 0")
