@@ -6,6 +6,7 @@ from pathlib import Path
 
 from archplace.arch_configs import accelerator_names, cluster_names, load_accelerator, load_cluster
 from archplace.arch_configs.errors import EXIT_DONE, EXIT_INFEASIBLE, EXIT_PARTIAL, ConfigError
+from archplace.arch_configs.files import read_lenient
 from archplace.cli._output import add_format, print_document, print_rows
 from archplace.cli._partial import warn_partial
 from archplace.cli._points import baseline_of, design
@@ -32,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="DIR",
         type=Path,
-        help="folder of a run; or the name of a built-in accelerator or cluster, to print what it is and can do",
+        help="folder of a run; or an accelerator or cluster, built in or a file, to print what it is and can do",
     )
     parser.add_argument(
         "id",
@@ -54,8 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the front, or the design that was asked for."""
-    if not arguments.folder.exists() and arguments.id is None:
-        presets = _presets(str(arguments.folder))
+    if not arguments.folder.is_dir() and arguments.id is None:
+        presets = _presets(arguments.folder)
         if presets:
             _print_presets(presets, arguments.format)
             return EXIT_DONE
@@ -67,13 +68,15 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _presets(name: str) -> list[Document]:
-    """Return the built-in accelerator and the built-in cluster of a name."""
-    found = []
-    if name in accelerator_names():
-        found.append(accelerator_document(load_accelerator(name)))
-    if name in cluster_names():
-        cluster = load_cluster(name)
+def _presets(path: Path) -> list[Document]:
+    """Return the accelerator and the cluster that a file describes, or that are built in under a name."""
+    name, found = str(path), []
+    kinds = read_lenient(path).data if path.is_file() else {}
+    described = kinds if isinstance(kinds, dict) else {}
+    if "accelerator" in described or name in accelerator_names():
+        found.append(accelerator_document(load_accelerator(path if described else name)))
+    if "cluster" in described or name in cluster_names():
+        cluster = load_cluster(path if described else name)
         chip = None if cluster.accelerator is None else load_accelerator(cluster.accelerator)
         found.append(cluster_document(cluster, chip))
     return found

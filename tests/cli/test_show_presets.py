@@ -1,9 +1,11 @@
 """``archplace show`` with the name of an accelerator or a cluster: what it is, can do, and is known from."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from archplace import arch_configs
 from archplace.arch_configs import accelerator_names, cluster_names, load_cluster
 from archplace.cli import main
 
@@ -59,3 +61,11 @@ def test_presets_in_csv_have_their_numbers(capsys):
 def test_what_is_neither_folder_nor_preset_is_an_error(capsys):
     assert main(["show", "a100-81gb"]) == 2
     assert "a100-81gb" in capsys.readouterr().err
+
+
+def test_a_file_of_the_user_is_shown_like_a_preset(capsys, tmp_path):
+    room = Path(arch_configs.__file__).parent
+    for kind, name in (("accelerators", "mi300x"), ("clusters", "mi300x-node")):
+        path = tmp_path / "mine.yaml"
+        path.write_text((room / kind / f"{name}.yaml").read_text())
+        assert shown(capsys, str(path)) == shown(capsys, name)
