@@ -7,10 +7,13 @@ from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.arch_configs.files import Document, FileModel, parse_document
 from archplace.workloads.model_files import Count, Text
 from archplace.workloads.precision import Precision
+from archplace.workloads.traced.chakra_calls import host_trace_of
 from archplace.workloads.traced.lift import Lifted, lift
 from archplace.workloads.traced.scaling import learn
 from archplace.workloads.traced.tensor_graph import TensorRole
 from archplace.workloads.traced.traced_workload import TracedWorkload
+from archplace.workloads.traces import TraceFormat, trace_format
+from archplace.workloads.traces.host_trace import HostTrace
 from archplace.workloads.training_step import OptimizerKind
 
 
@@ -22,7 +25,8 @@ class TracedFields(FileModel):
     source: Text | None = None
     """Where the trace comes from."""
     trace: Text
-    """An execution trace of PyTorch of one training step on one device, relative to the workload's file."""
+    """A trace of one training step on one device, PyTorch's or a Chakra trace made of it; relative to the workload's
+    file."""
     other_trace: Text | None = None
     """A second one of the same model with another batch or other sequences: what follows these is then known better."""
     traced_batch: Count | None = None
@@ -73,21 +77,15 @@ def build_traced(document: Document, folder: Path) -> TracedWorkload:
 
 
 def _lifted(path: Path, other: Path | None, fields: TracedFields | None = None) -> Lifted:
-    problems = [
-        Problem(
-            place=str(one),
-            key="",
-            message="a Chakra trace has neither the calls inside calls nor how tensors lie in memory, by which passes "
-            "and layers are found; give the execution trace of PyTorch (.json) that it was made from",
-        )
-        for one in (path, other)
-        if one is not None and one.name.endswith((".et", ".et.gz"))
-    ]
-    if problems:
-        raise ConfigError(problems)
     batch, length = (None, None) if fields is None else (fields.traced_batch, fields.traced_sequence_length)
-    first = lift(path, batch=batch, sequence_length=length)
-    return first if other is None else learn(first, lift(other))
+    first = lift(_calls(path), batch=batch, sequence_length=length)
+    return first if other is None else learn(first, lift(_calls(other)))
+
+
+def _calls(path: Path) -> HostTrace | Path:
+    """What is lifted: PyTorch's own trace, or what a Chakra trace has of it."""
+    chakra = (TraceFormat.CHAKRA, TraceFormat.CHAKRA_JSON)
+    return host_trace_of(path) if trace_format(path) in chakra else path
 
 
 def _workload(fields: TracedFields, lifted: Lifted, path: Path) -> TracedWorkload:

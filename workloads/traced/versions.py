@@ -79,11 +79,17 @@ class _Memory:
             storage.roots.insert(0, (tensor.begin, tensor.end, value))
             storage.views[key] = value
             return value
-        # The last that covers all of it, and what was written over it since.
-        last = max((at for at, one in enumerate(written) if _covers(one, tensor)), default=0)
-        sources = tuple(value for _, _, value in written[last:])
+        same = _in_same_order(storage, tensor)
+        sources: tuple[int, ...]
+        if same is not None:
+            sources, whole = (same,), True
+        else:
+            # The last that covers all of it, and what was written over it since.
+            last = max((at for at, one in enumerate(written) if _covers(one, tensor)), default=0)
+            sources = tuple(value for _, _, value in written[last:])
+            first = self.values[sources[0]]
+            whole = len(sources) == 1 and bool(first.shape) and _is_whole(first, tensor)
         value = self._value(tensor, storage, is_external=False)
-        whole = len(sources) == 1 and self.values[sources[0]].shape and _is_whole(self.values[sources[0]], tensor)
         self.steps.append(
             Step(
                 name=VIEW if whole else PIECES,
@@ -188,6 +194,17 @@ def _overlaps(key: _Key, tensor: Tensor) -> bool:
 
 def _meet(one: Tensor, other: Tensor) -> bool:
     return one.storage == other.storage and one.begin < other.end and other.begin < one.end
+
+
+def _in_same_order(storage: _Storage, tensor: Tensor) -> int | None:
+    """The value of another shape whose elements are known to lie as those of a tensor do, one behind the other."""
+    if tensor.strides is None or not _is_contiguous(tensor):
+        return None
+    for (begin, end, shape, strides, dtype), value in reversed(storage.views.items()):
+        same_bytes = (begin, end, dtype) == (tensor.begin, tensor.end, tensor.dtype)
+        if same_bytes and shape and strides and _is_contiguous(tensor._replace(shape=shape, strides=strides)):
+            return value
+    return None
 
 
 def _is_whole(source: Value, tensor: Tensor) -> bool:

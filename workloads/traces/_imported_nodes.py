@@ -9,7 +9,7 @@ from archplace.workloads.traces.attributes import Attribute, AttributeKind
 from archplace.workloads.traces.call_tree import Operator
 from archplace.workloads.traces.communication import Communication
 from archplace.workloads.traces.dependencies import Dependencies, is_view
-from archplace.workloads.traces.host_trace import Argument, HostNode
+from archplace.workloads.traces.host_trace import Argument, HostNode, lies_in_rows
 from archplace.workloads.traces.kernels import Kernel, Kernels
 from archplace.workloads.traces.kineto import Thread
 from archplace.workloads.traces.matching import Match
@@ -119,6 +119,12 @@ def _operator_item(
     ]
     if is_view(node):
         attributes.append(Attribute.of("is_view", True))
+    if operator.gradient_seq >= 0:
+        attributes.append(Attribute.of("gradient_seq_id", operator.gradient_seq))
+    for side, arguments in (("input", node.inputs), ("output", node.outputs)):
+        strides = _strides(arguments)
+        if strides:
+            attributes.append(Attribute.of(f"{side}_strides", strides))
     item = _Item(
         kind=NodeKind.COMPUTE,
         name=node.name,
@@ -287,6 +293,13 @@ def _operands(arguments: Sequence[Argument]) -> Operands:
         shapes=str([argument.shape for argument in arguments]),
         types=str([argument.type for argument in arguments]),
     )
+
+
+def _strides(arguments: Sequence[Argument]) -> str:
+    """The strides of all tensors in order, None for those that lie row by row; empty where all do."""
+    tensors = [tensor for argument in arguments for tensor in argument.tensors]
+    strides = [None if lies_in_rows(tensor) else list(tensor.strides or ()) for tensor in tensors]
+    return "" if all(each is None for each in strides) else str(strides)
 
 
 def _touched_bytes(node: HostNode) -> int:

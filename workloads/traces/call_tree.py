@@ -36,6 +36,9 @@ class Operator:
     within: tuple[str, ...]
     """Names of the calls around it, outermost first, without process and thread."""
     phase: TracePhase
+    gradient_seq: int = -1
+    """Of an operator of the backward pass the number of the gradient's call that it belongs to, which the forward
+    operator has, too; -1 for none."""
 
     @property
     def record(self) -> HostNode | None:
@@ -62,6 +65,7 @@ def outermost_operators(nodes: Sequence[HostNode], callers: Mapping[int, int] | 
     """
     by_id = {node.id: node for node in nodes}
     caller = {node.id: node.parent if callers is None else callers.get(node.id, node.parent) for node in nodes}
+    numbers = {caller[node.id]: node.seq_id for node in nodes if node.scope == BACKWARD_SCOPE and node.seq_id >= 0}
     top: dict[int, int | None] = {}
     inside: dict[int, list[HostNode]] = {}
     for node in nodes:
@@ -84,6 +88,7 @@ def outermost_operators(nodes: Sequence[HostNode], callers: Mapping[int, int] | 
                     inside=tuple(inside[number]),
                     within=tuple(node.name for node in around),
                     phase=_phase(by_id[number], around),
+                    gradient_seq=_gradient_seq(by_id[number], around, numbers),
                 )
             )
     return tuple(operators)
@@ -119,3 +124,13 @@ def _phase(node: HostNode, around: Sequence[HostNode]) -> TracePhase:
         return TracePhase.OPTIMIZER
     backward = any(call.scope == BACKWARD_SCOPE or call.name.startswith("autograd::engine") for call in around)
     return TracePhase.BACKWARD if backward or node.scope == BACKWARD_SCOPE else TracePhase.FORWARD
+
+
+def _gradient_seq(node: HostNode, around: Sequence[HostNode], numbers: Mapping[int, int]) -> int:
+    """The innermost number around; what the engine does beside a gradient's own call (``numbers``) has its number."""
+    for call in (node, *reversed(around)):
+        if call.scope == BACKWARD_SCOPE and call.seq_id >= 0:
+            return call.seq_id
+        if call.id in numbers and call.name.startswith("autograd::engine"):
+            return numbers[call.id]
+    return -1

@@ -195,6 +195,14 @@ def _whole(value: object, what: str) -> int:
     return value
 
 
+def read_arguments(side: str, values: object, shapes: object, types: object) -> tuple[Argument, ...]:
+    """Return the arguments or results of a call from three lists as the observer writes them, ``side`` for messages.
+
+    Raises ``TypeError`` and ``ValueError`` for lists that are none or do not go together.
+    """
+    return _arguments(side, (values, shapes, types, None))
+
+
 def _arguments(side: str, given: tuple[object, ...]) -> tuple[Argument, ...]:
     values, shapes, types, strides = given
     if not (isinstance(values, list) and isinstance(shapes, list) and isinstance(types, list)):
@@ -238,6 +246,24 @@ def _take_tensors(
             shape_of = shape[place] if isinstance(shape, list) and place < len(shape) else None
             step = strides[place] if isinstance(strides, list) and place < len(strides) else None
             _take_tensors(item, shape_of, step, dtypes, found, where)
+
+
+def lies_in_rows(tensor: Tensor) -> bool:
+    """Whether a tensor's elements lie one behind the other in the order of its dimensions, as far as is known."""
+    step = 1
+    for size, stride in reversed(list(zip(tensor.shape, tensor.strides or (), strict=False))):
+        if size > 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def with_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """Return a tensor of which no strides were known. Raises ``ValueError`` for others than its dimensions have."""
+    if len(strides) != len(tensor.shape) or not all(type(step) is int and 0 <= step < _LARGEST for step in strides):
+        raise ValueError(f"strides {strides!r:.60} of a tensor with {len(tensor.shape)} dimensions")
+    span = _span(tensor.elements, list(tensor.shape), list(strides))
+    return tensor._replace(strides=strides, end=tensor.begin + span * tensor.item_bytes)
 
 
 def _steps(shape: list[int], strides: object) -> tuple[int, ...] | None:

@@ -197,8 +197,6 @@ def test_files_say_what_is_wrong(tmp_path):
     assert "batch is 5, but no dimension of what enters the model has this size" in line
     (line,) = problems(path, good.replace("traced-gpt.json.gz", "absent.json"))
     assert "absent.json" in line
-    (line,) = problems(path, good.replace("traced-gpt.json.gz", "step.et"))
-    assert "give the execution trace of PyTorch (.json)" in line
     (line,) = problems(path, good + f"  other_trace: {TRACE}\n")
     assert "nothing is learned" in line
 
