@@ -5,7 +5,7 @@ of equal size at the same place of operands and results are taken for the same, 
 """
 
 from archplace.workloads.traced import _rules_indices, _rules_maps, _rules_products, _rules_rows, _rules_views
-from archplace.workloads.traced.nests import Nest, Operation, words
+from archplace.workloads.traced.nests import MisfitError, Nest, Operation, words
 from archplace.workloads.traced.tensor_graph import LoopKind, TensorOpKind
 
 _COMPOSITES = words(
@@ -32,19 +32,24 @@ def nests_of(operation: Operation) -> tuple[list[Nest], bool]:
     """Return an operator's nests, and whether it is one whose work is known."""
     if not operation.results:
         return [], True
-    name = base_name(operation.name)
-    found: list[Nest] = []
-    if name in _rules_maps.names():
-        found = _rules_maps.nests(name, operation)
-    elif _rules_products.known(name) or name == "scaled_dot_product_attention":
-        found = _rules_products.nests(name, operation)
-    elif _rules_rows.known(name):
-        found = _rules_rows.nests(name, operation)
-    elif name in _rules_indices.NAMES:
-        found = _rules_indices.nests(name, operation)
-    elif _rules_views.known(name):
-        found = _rules_views.nests(name, operation)
+    try:
+        found = _by_rule(base_name(operation.name), operation)
+    except (MisfitError, IndexError, ZeroDivisionError):
+        # A trace that contradicts itself, or a form of the operator with other operands.
+        found = []
     return (found, True) if found else ([_whole(operation)], False)
+
+
+def _by_rule(name: str, operation: Operation) -> list[Nest]:
+    if name in _rules_maps.names():
+        return _rules_maps.nests(name, operation)
+    if _rules_products.known(name) or name == "scaled_dot_product_attention":
+        return _rules_products.nests(name, operation)
+    if _rules_rows.known(name):
+        return _rules_rows.nests(name, operation)
+    if name in _rules_indices.NAMES:
+        return _rules_indices.nests(name, operation)
+    return _rules_views.nests(name, operation) if _rules_views.known(name) else []
 
 
 def _has_rule(name: str) -> bool:

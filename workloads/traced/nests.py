@@ -28,6 +28,10 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+class MisfitError(ValueError):
+    """Operands have other shapes than an operator of this name has them."""
+
+
 class Linearity(StrEnum):
     """When results are linear in the activations that are read."""
 
@@ -90,15 +94,19 @@ class Nest:
             self.read(operand, list(loops)[len(loops) - len(operand.shape) :])
 
     def _index(self, operand: Operand, dims: Sequence[Dim]) -> Index:
-        assert len(dims) == len(operand.shape), (dims, operand)
+        if len(dims) != len(operand.shape):
+            raise MisfitError(f"{len(operand.shape)} dimensions, and indices of {len(dims)}")
         index: list[tuple[Term, ...]] = []
         for size, dim in zip(operand.shape, dims, strict=True):
             if size == 1:
                 index.append(())
             elif isinstance(dim, tuple):
                 terms = tuple(term for term in dim if term[1] != 1)
-                assert prod(length for _, length in terms) == size, (terms, operand)
+                if prod(length for _, length in terms) != size:
+                    raise MisfitError(f"a dimension of {size}, taken apart into {[length for _, length in terms]}")
                 index.append(terms)
+            elif dim is not None and self.sizes[dim] != size:
+                raise MisfitError(f"a dimension of {size}, along a loop of {self.sizes[dim]}")
             else:
                 index.append(((dim, size),))
         return tuple(index)
