@@ -5,7 +5,7 @@ recomputes. The workload and the cluster are named: built-in ones, or the files 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -18,6 +18,8 @@ from archplace.search.export.candidates import Candidate
 from archplace.search.plan_tables import placement_of
 from archplace.search.strategy.strategy import DEALT_EVENLY
 from archplace.workloads import TrainingJob, load_job
+from archplace.workloads.traced.rates import Rates
+from archplace.workloads.traced.traced_workload import TracedWorkload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,9 @@ def run_file_text(candidate: Candidate, named: Named) -> str:
     head = (
         f"# {candidate.title}: a step of {candidate.predicted.step_s:.6g} s. Price it again: archplace evaluate FILE\n"
     )
+    if isinstance(workload, TracedWorkload) and candidate.origin.point is not None:
+        # A search shares layers before it knows the accelerator, and what is exported is of one accelerator.
+        head += "# Its layers come from a trace: they are shared anew by this accelerator's rates, and may take less.\n"
     return head + yaml.safe_dump(
         {"run": run}, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1 << 20
     )
@@ -70,12 +75,13 @@ def run_file_text(candidate: Candidate, named: Named) -> str:
 def _workload(candidate: Candidate, name: str | None) -> str:
     wanted = candidate.placement.workload
 
-    def load(text: str) -> TrainingJob:
-        job = load_job(text)
-        return job.resized(global_batch=wanted.global_batch, sequence_length=wanted.sequence_length)
+    def sized(job: TrainingJob) -> str:
+        # Jobs are what they say they are. Rates, by which traced layers are shared, are those of each run.
+        found = job.resized(global_batch=wanted.global_batch, sequence_length=wanted.sequence_length)
+        return repr(replace(found, rates=Rates()) if isinstance(found, TracedWorkload) else found)
 
     known = name or candidate.origin.workload
-    return _named("workload", known, wanted.name, lambda text: load(text) == wanted)
+    return _named("workload", known, wanted.name, lambda text: sized(load_job(text)) == sized(wanted))
 
 
 def _cluster(candidate: Candidate, name: str | None) -> str:

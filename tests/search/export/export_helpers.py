@@ -58,7 +58,11 @@ PLACEMENTS = {
         {"tensor_parallel": 2, "state_sharding": "parameters", "recompute": "full"},
         {"cluster": "flat-4gib"},
     ),
-    "products cut": (8, {"tensor_parallel": 4, "sequence_parallel": True, "tensor_overlap_pieces": 4}, {"global_batch": 8}),
+    "products cut": (
+        8,
+        {"tensor_parallel": 4, "sequence_parallel": True, "tensor_overlap_pieces": 4},
+        {"global_batch": 8},
+    ),
 }
 """Devices, placement, and what else the run file says."""
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -85,6 +86,18 @@ def test_stages_that_recompute_differently_are_listed(tmp_path):
     run = yaml.safe_load(run_file_text(candidate, Named()))["run"]
     assert run["stage_recompute"] == ["full", "none"]
     assert "recompute" not in run["placement"]
+
+
+def test_a_job_of_a_trace_is_exported_as_any_other(tmp_path, capsys):
+    workload = Path(__file__).parents[3] / "runs" / "traced-gpt-workload.yaml"
+    job = run_file(tmp_path, 8, {"tensor_parallel": 2, "pipeline_parallel": 2}, {"workload": str(workload)})
+    assert main(["export", str(job), "--to", "astra-sim", "--out", str(tmp_path / "case"), "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["replayed_step_s"] == pytest.approx(row["simulator_step_s"], rel=0.05)
+    path = tmp_path / "again.yaml"
+    assert main(["export", str(job), "--to", "yaml", "--out", str(path)]) == 0
+    capsys.readouterr()
+    assert of_plan(load_plan(path)).predicted.step_s == pytest.approx(row["step_s"], rel=1e-12)
 
 
 @pytest.fixture(scope="module", name="run_folder")
