@@ -21,6 +21,7 @@ from archplace.workloads.traced.lowered_work import (
     is_state,
     vector_work,
 )
+from archplace.workloads.traced.selective import grows_with_square, replay
 from archplace.workloads.traced.sharded_layer import Exchange, ShardedLayer
 from archplace.workloads.traced.states import is_of_experts
 from archplace.workloads.traced.storage import kept_bytes, roots
@@ -54,6 +55,7 @@ class _Lowering:
         self._phases = _phases(self._layer)
         self._counted: set[int] = set()
         self._written_by: dict[int, str] = {}
+        self._reads: dict[str, frozenset[int]] = {}
 
     def layer(self) -> Layer:
         """Return the device's layer."""
@@ -71,17 +73,31 @@ class _Lowering:
         if inputs and graphs[Side.FORWARD]:
             first = graphs[Side.FORWARD][0]
             graphs[Side.FORWARD][0] = replace(first, stash_bytes=first.stash_bytes + ceil(sum(inputs.values())))
+        stash_bytes = sum(operator.stash_bytes for operator in graphs[Side.FORWARD])
+        dropped_bytes, again = self._selective()
         return Layer(
             name=layer.name,
             forward=tuple(graphs[Side.FORWARD]),
             backward=tuple(graphs[Side.BACKWARD]),
             parameters=sum(operator.parameters for side in Side for operator in graphs[side]),
             expert_parameters=sum(layer.tensors[t].elements for t in self._counted if is_of_experts(layer.tensors[t])),
-            stash_bytes=sum(operator.stash_bytes for operator in graphs[Side.FORWARD]),
+            stash_bytes=stash_bytes,
+            selective_stash_bytes=stash_bytes - dropped_bytes if again else None,
+            selective_replay=tuple(operator.name for operator in graphs[Side.FORWARD] if operator.name in again),
             input_bytes=self._activation_bytes(layer.enters),
             output_bytes=self._activation_bytes(layer.leaves),
             carried_bytes=self._activation_bytes(tuple(passing)),
         )
+
+    def _selective(self) -> tuple[int, frozenset[str]]:
+        """Bytes that selective recomputation does not keep, and what it runs again; nothing where it cannot help."""
+        tensors = self._layer.tensors
+        dropped = [t for t in self._kept if t not in self._layer.enters and grows_with_square(tensors[t])]
+        passing = set(self._layer.enters) & set(self._layer.leaves)
+        states = {t for t, tensor in enumerate(tensors) if is_state(tensor)}
+        there = (self._kept.keys() - set(dropped)) | passing | states
+        again = replay(dropped, self._written_by, self._reads, there)
+        return int(sum(self._kept[t] for t in dropped)), again or frozenset()
 
     def _operator(self, parts: Sequence[int], before: Sequence[Operator]) -> Operator:
         """A chain of operators as one; its name is that of the first."""
@@ -96,6 +112,7 @@ class _Lowering:
         self._counted |= parameters
         stash = sum(self._kept.get(t, 0.0) for t in own if t not in layer.enters)
         self._written_by |= {self._root[t]: ops[0].name for t in own}
+        self._reads[ops[0].name] = frozenset(self._root[t] for t in reads)
         return replace(
             self._work(ops, self._exchanges.get(ops[0].name)),
             phase=self._phases[parts[-1]],

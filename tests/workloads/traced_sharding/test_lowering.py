@@ -57,6 +57,9 @@ def test_a_gpt_block_is_the_built_in_one(gpt3, tensor, sequence):
     # norms keep two fp32 statistics of each row, of which the built-in block does not speak
     statistics = 2 * 2 * 4 * length // (tensor if sequence else 1)
     assert found.stash_bytes == built.stash_bytes + statistics
+    # the probabilities of attention are dropped, and scores and softmax run again; context is not needed again
+    assert found.selective_stash_bytes == built.selective_stash_bytes + statistics
+    assert found.selective_replay == ("scores", "softmax")
     # a norm writes them, and its gradient reads them
     assert moved(found.forward) == pytest.approx(moved(built.forward), rel=1e-3)
     # PyTorch adds biases' gradients up and joins queries', keys' and values' in operators of their own
@@ -149,3 +152,17 @@ def test_the_gradient_of_a_table_added_to_every_sequence_is_stored_as_the_table(
     layer = lowered(g.layer(enters=["x"], leaves=["y"], gradients_enter=["dy"]), 2, sequence=True)
     assert layer.parameters == 2048 * 4096 // 2
     assert not collectives((*layer.forward, *layer.backward))
+
+
+def test_what_cannot_be_brought_back_is_kept():
+    """Scores that enter from the layer before, and are not kept themselves, cannot be computed again."""
+    g = LayerBuilder({"s": 8, "t": 8}, {"s": Symbol.SEQUENCE, "t": Symbol.SEQUENCE})
+    g.tensor("scores", "s t")
+    g.map("square", FORWARD, {"scores": "s t"}, {"squared": "s t"})
+    g.map("again", FORWARD, {"squared": "s t"}, {"result": "s t"})
+    g.tensor("dresult", "s t")
+    g.map("back", DATA, {"dresult": "s t", "squared": "s t"}, {"dscores": "s t"})
+    ends = {"leaves": ["result"], "gradients_enter": ["dresult"], "gradients_leave": ["dscores"]}
+    layer = lowered(g.layer(enters=["scores"], **ends), 1)
+    assert layer.stash_bytes == 8 * 8 * 2
+    assert (layer.selective_stash_bytes, layer.selective_replay) == (None, ())
