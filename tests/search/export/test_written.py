@@ -11,11 +11,12 @@ from export_helpers import candidate_of, run_file
 from hand_cases import HandCase, cluster, compute, dimension, reduce
 
 from archplace.arch_configs.errors import ConfigError
+from archplace.search.export import expand as expand_module
 from archplace.search.export import write as write_module
 from archplace.search.export.candidates import of_plan
 from archplace.search.export.expand import Expanded, estimated_nodes, expand
 from archplace.search.export.folders import refuse_occupied, whole_folder
-from archplace.search.export.manifest import is_case, read_manifest
+from archplace.search.export.manifest import approximations, is_case, read_manifest
 from archplace.search.export.passes import Granularity
 from archplace.search.export.simulator_files import congestion_pieces
 from archplace.search.export.write import write_case, write_traces
@@ -245,3 +246,22 @@ def test_one_device_has_no_network(tmp_path):
     path = run_file(tmp_path, 1, {"recompute": "full"}, {"workload": "opt-1.3b", "global_batch": 4})
     with pytest.raises(ValueError, match="at least 2"):
         expand(of_plan(load_plan(path)))
+
+
+def test_groups_that_straddle_nodes_are_said_to_be_approximated(tmp_path):
+    # Three replicas of four devices each on nodes of eight.
+    placement = {"tensor_parallel": 4, "pipeline_parallel": 2, "data_parallel": 3}
+    candidate = of_plan(load_plan(run_file(tmp_path, 24, placement, {"global_batch": 24})))
+    found = expand(candidate, Granularity.STAGE)
+    assert len(found.replayed.actors) == 24
+    assert any(team.dimension is None for team, _ in found.case.groups)
+    assert any(each.startswith("Uneven groups") for each in approximations(found.case))
+    members = [group.members for group in found.case.process_groups()]
+    assert all(len(set(each)) == len(each) >= 2 for each in members)
+
+
+def test_a_case_that_no_memory_holds_is_refused_before_it_is_made(tmp_path, monkeypatch):
+    candidate = candidate_of(tmp_path, "four devices")
+    monkeypatch.setattr(expand_module, "_MOST_NODES", 1000)
+    with pytest.raises(ValueError, match=r"about [\d,]+ nodes at granularity operator; at most 1,000 are written"):
+        expand(candidate, Granularity.OPERATOR)
