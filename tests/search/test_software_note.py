@@ -16,7 +16,7 @@ def test_ideal_software_is_said_with_the_clusters_that_know_better() -> None:
 
 
 def test_without_kin_no_cluster_is_named() -> None:
-    for accelerator in (None, "mi300x"):
+    for accelerator in (None, "mi210"):
         note = software_note(load_cluster("flat-4gib"), accelerator)
         assert note is not None
         assert "Fitted" not in note
