@@ -122,7 +122,9 @@ def build_graph(
             if not written or all(value in roles.constants for value in written):
                 continue
             op = _operator(place, at, step, nest, dimensions, tensor, roles)
-            op = replace(op, reads=tuple(_through(access, bases, tensor) for access in op.reads))
+            # Numbers are no operands: where in memory they stand, and whether twice, is chance.
+            reads = (one for one in op.reads if values[one.tensor].shape or one.tensor not in roles.constants)
+            op = replace(op, reads=tuple(_through(access, bases, tensor) for access in reads))
             if op.kind is TensorOpKind.VIEW and len(op.writes) == 1:
                 base = _base(op.reads, op.writes[0])
                 spread = base is not None and tensor(base.tensor).elements < tensor(written[0]).elements
