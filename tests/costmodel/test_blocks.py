@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import cluster, table, tensor_configs
 
-from archplace.arch_configs import Blocks, Calibration
+from archplace.arch_configs import Architectures, Blocks, Calibration, load_accelerator, load_cluster, load_space
 from archplace.costmodel import Pipelining, Pricer
 from archplace.costmodel._attention_blocks import attention_tiles
 from archplace.costmodel._blocks import block_cycles
+from archplace.workloads import LayerSharding, load_workload
 from archplace.workloads.operators import FusedAttention, Gemm, Operator, Phase, Unit, VectorWork
 
 LARGE = Blocks(units=4, tiles=((256, 128),))
@@ -299,3 +300,13 @@ def test_attention_moves_what_its_price_counts(work, machine):
     assert done.hbm_bytes[0] == pytest.approx(
         parts.hbm_s[0] * machine["hbm_bytes_per_s"] * machine["calibration"].hbm_bandwidth, abs=1e-6
     )
+
+
+def test_a_multiprocessor_as_one_unit_is_priced_as_its_four_tensor_cores():
+    gpus, chip = load_space("gpu").enumerate(), Architectures.of(load_accelerator("h100-sxm"))
+    same = (gpus.tensor_count == 132) & (gpus.tensor_cols == 8) & (gpus.clock_hz == chip.clock_hz[0])
+    same &= (gpus.global_buffer_bytes == chip.global_buffer_bytes[0]) & (gpus.hbm_stacks == 5)
+    (layer, _) = load_workload("llama2-7b").step(LayerSharding(tensor=2, microbatch=1)).layers[1]
+    network, operators = load_cluster("h100-superpod"), [*layer.forward, *layer.backward]
+    ours, theirs = (Pricer(archs, network).price(operators).all_s.sum() for archs in (gpus.take(same), chip))
+    assert ours == pytest.approx(theirs, rel=1e-4)
