@@ -13,6 +13,7 @@ from archplace.search.export.candidates import Candidate
 from archplace.search.export.case import Case
 from archplace.search.export.expand import Expanded
 from archplace.search.export.parts import predicted_parts, spent
+from archplace.search.export.simulator_files import layers
 from archplace.search.plan_tables import placement_of
 
 FILE = "manifest.json"
@@ -162,6 +163,11 @@ def approximations(case: Case) -> list[str]:
         "Numbers of devices: the slowest dimension counts first, because the simulator charges a message by the first "
         "dimension in which two numbers differ.",
     ]
+    if len(layers(case)) > len(case.communicators.numbering.dimensions):
+        found.append(
+            "Network: its one dimension is written as two of the same links, in which every message takes the same; "
+            "with one the simulator frees rings twice."
+        )
     if any(dimension.sustained < 1 for dimension in cluster.dimensions):
         found.append("Software: what the programs of the cluster sustain of its links is left out.")
     if any(not case.communicators.is_even(team.group) for team, _ in case.groups):

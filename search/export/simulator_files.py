@@ -4,14 +4,17 @@ The network file has the slowest dimension first, as devices are numbered. A gig
 second. All collectives of the traces run inside one dimension, on groups of their own, for which the simulator takes
 rings, and of all-to-alls the only entry of the list: direct, with one message at a time. Collectives are not
 cut into pieces: in the backend without congestion those that run at the same time would each have all of a link. The
-backend with congestion has a system file of its own.
+backend with congestion has a system and a network file of its own.
 """
 
 import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import yaml
 
-from archplace.arch_configs.cluster import Topology
+from archplace.arch_configs.cluster import NetworkDimension, Topology
 from archplace.search.export.case import Case
 from archplace.search.export.communicators import Numbering
 from archplace.search.export.wires import DELAY_NS, link_bytes_per_s
@@ -28,11 +31,12 @@ _TOPOLOGIES = {
 TRACES = "traces"
 PREFIX = "npu"
 """Traces are ``traces/npu.0.et`` and so on."""
-GROUPS, SYSTEM, SYSTEM_CONGESTION, NETWORK, MEMORY, SCRIPT = (
+GROUPS, SYSTEM, SYSTEM_CONGESTION, NETWORK, NETWORK_CONGESTION, MEMORY, SCRIPT = (
     "groups.json",
     "system.json",
     "system-congestion.json",
     "network.yaml",
+    "network-congestion.yaml",
     "memory.json",
     "run.sh",
 )
@@ -82,12 +86,43 @@ def congestion_pieces(case: Case) -> int:
     return _PIECES if min(gathered, default=_PIECES) >= _PIECES else 1
 
 
-def network_text(numbering: Numbering) -> str:
-    """Return the network."""
-    dimensions = numbering.dimensions
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One dimension as the network file has it."""
+
+    dimension: NetworkDimension
+    size: int
+
+
+def layers(case: Case) -> tuple[Layer, ...]:
+    """Return the dimensions as the backend without congestion is to have them.
+
+    A single one that no group fills is written as two of the same links, in which a message takes what it takes in the
+    one: with two entries in the lists of algorithms every group gets a ring of its own, which it may free.
+    """
+    whole = true_layers(case.communicators.numbering)
+    filled = any(len(group.members) == case.n_npus for group in case.process_groups())
+    if len(whole) > 1 or filled or whole[0].dimension.topology is Topology.RING:
+        return whole
+    (single,) = whole
+    inner = next((size for size in range(math.isqrt(single.size), 1, -1) if single.size % size == 0), 1)
+    if inner == 1:
+        return whole
+    return tuple(Layer(dimension=single.dimension, size=size) for size in (inner, single.size // inner))
+
+
+def true_layers(numbering: Numbering) -> tuple[Layer, ...]:
+    """Return the dimensions as they are."""
+    return tuple(Layer(dimension=dimension, size=dimension.size) for dimension in numbering.dimensions)
+
+
+def network_text(found: Sequence[Layer]) -> str:
+    """Return a network."""
+    dimensions = [layer.dimension for layer in found]
     network = {
         "topology": [_TOPOLOGIES[dimension.topology] for dimension in dimensions],
-        "npus_count": [dimension.size for dimension in dimensions],
+        "npus_count": [layer.size for layer in found],
+        # Between fully connected devices that of one link, of as many as the whole dimension has.
         "bandwidth": [
             link_bytes_per_s(dimension.topology, dimension.size, dimension.bandwidth_bytes_per_s) / _GB
             for dimension in dimensions
@@ -110,7 +145,7 @@ def arguments(logs: str, *, congestion: bool = False) -> tuple[str, ...]:
     return (
         f"--workload-configuration={TRACES}/{PREFIX}",
         f"--system-configuration={SYSTEM_CONGESTION if congestion else SYSTEM}",
-        f"--network-configuration={NETWORK}",
+        f"--network-configuration={NETWORK_CONGESTION if congestion else NETWORK}",
         f"--remote-memory-configuration={MEMORY}",
         f"--comm-group-configuration={GROUPS}",
         f"--logging-folder={logs}",
@@ -125,7 +160,7 @@ def open_files(n_npus: int) -> int:
 def script_text(n_npus: int) -> str:
     """Return the script that runs the case with the binary that it is given."""
     needed = open_files(n_npus)
-    given = " \\\n  ".join(arguments("log")).replace(SYSTEM, '"$system"')
+    given = " \\\n  ".join(arguments("log")).replace(SYSTEM, '"$system"').replace(NETWORK, '"$network"')
     return f"""#!/bin/sh
 # Runs this case with ASTRA-sim: ./run.sh BINARY [OPTION...]
 # BINARY is AstraSim_Analytical_Congestion_Unaware, or its sibling Congestion_Aware for a network of one dimension.
@@ -138,8 +173,8 @@ if [ "$#" -lt 1 ]; then
 fi
 binary=$(command -v "$1") || {{ echo "$0: $1: no such program" >&2; exit 2; }}
 case $binary in /*) ;; *) binary=$PWD/$binary ;; esac
-system={SYSTEM}
-case $binary in *_Aware) system={SYSTEM_CONGESTION} ;; esac
+system={SYSTEM} network={NETWORK}
+case $binary in *_Aware) system={SYSTEM_CONGESTION} network={NETWORK_CONGESTION} ;; esac
 shift
 cd "$(dirname "$0")"
 if [ "$(ulimit -n)" != unlimited ] && [ "$(ulimit -n)" -lt {needed} ]; then

@@ -32,11 +32,13 @@ def write_case(candidate: Candidate, found: Expanded, folder: Path) -> Written:
     case = found.case
     with whole_folder(folder) as partial:
         written = write_traces(case, partial / files.TRACES)
+        layers = files.layers(case)
         texts = {
             files.GROUPS: files.groups_text(case),
-            files.SYSTEM: files.system_text(len(case.communicators.numbering.dimensions)),
+            files.SYSTEM: files.system_text(len(layers)),
             files.SYSTEM_CONGESTION: files.system_text(pieces=files.congestion_pieces(case)),
-            files.NETWORK: files.network_text(case.communicators.numbering),
+            files.NETWORK: files.network_text(layers),
+            files.NETWORK_CONGESTION: files.network_text(files.true_layers(case.communicators.numbering)),
             files.MEMORY: files.memory_text(),
             files.SCRIPT: files.script_text(case.n_npus),
             # Last: a folder that has it is whole.

@@ -10,6 +10,7 @@ import yaml
 from export_helpers import candidate_of, run_file
 from hand_cases import HandCase, cluster, compute, dimension, reduce
 
+from archplace.arch_configs.cluster import Topology
 from archplace.arch_configs.errors import ConfigError
 from archplace.search.export import expand as expand_module
 from archplace.search.export import write as write_module
@@ -18,7 +19,7 @@ from archplace.search.export.expand import Expanded, estimated_nodes, expand
 from archplace.search.export.folders import refuse_occupied, whole_folder
 from archplace.search.export.manifest import approximations, is_case, read_manifest
 from archplace.search.export.passes import Granularity
-from archplace.search.export.simulator_files import congestion_pieces
+from archplace.search.export.simulator_files import congestion_pieces, layers
 from archplace.search.export.write import write_case, write_traces
 from archplace.search.planfile import load_plan
 from archplace.workloads.traces import AttributeKind, NodeKind, load_trace
@@ -265,3 +266,36 @@ def test_a_case_that_no_memory_holds_is_refused_before_it_is_made(tmp_path, monk
     monkeypatch.setattr(expand_module, "_MOST_NODES", 1000)
     with pytest.raises(ValueError, match=r"about [\d,]+ nodes at granularity operator; at most 1,000 are written"):
         expand(candidate, Granularity.OPERATOR)
+
+
+def sizes_of(case):
+    return [layer.size for layer in layers(case)]
+
+
+def test_one_dimension_is_written_as_two_where_that_is_the_same():
+    pairs = {1: (0, 1), 2: (2, 3)}
+    programs = [[compute(1)]] * 8
+    assert sizes_of(HandCase(cluster(dimension(8)), programs, pairs)) == [2, 4]
+    # A group of all devices would run over both of them; a ring of devices is none any more; seven have no parts.
+    assert sizes_of(HandCase(cluster(dimension(8)), programs, {1: tuple(range(8))})) == [8]
+    assert sizes_of(HandCase(cluster(dimension(8, topology=Topology.RING)), programs, pairs)) == [8]
+    assert sizes_of(HandCase(cluster(dimension(7)), programs[:7], pairs)) == [7]
+    assert sizes_of(HandCase(cluster(dimension(4), dimension(2)), programs, pairs)) == [2, 4]
+
+
+def test_the_backend_with_congestion_has_the_network_as_it_is(tmp_path):
+    candidate = candidate_of(tmp_path, "four devices")
+    write_case(candidate, expand(candidate, Granularity.STAGE), tmp_path / "case")
+    plain, congested = (
+        yaml.safe_load((tmp_path / "case" / name).read_text()) for name in ("network.yaml", "network-congestion.yaml")
+    )
+    assert (plain["npus_count"], congested["npus_count"]) == ([2, 2], [4])
+    assert plain["bandwidth"] == congested["bandwidth"] * 2
+    system, cut = (
+        json.loads((tmp_path / "case" / f"{name}.json").read_text()) for name in ("system", "system-congestion")
+    )
+    assert (system["all-reduce-implementation"], cut["all-reduce-implementation"]) == (["ring", "ring"], ["ring"])
+    assert cut["preferred-dataset-splits"] == 16
+    document = json.loads((tmp_path / "case" / "manifest.json").read_text())
+    assert document["network"] == [{"dimension": "node", "npus": 4}]
+    assert any(each.startswith("Network: its one dimension is written as two") for each in document["approximations"])
