@@ -52,6 +52,11 @@ class Call:
         return self.node.name.removeprefix("aten::")
 
 
+def _is_forward_again(call: Call) -> bool:
+    """Whether a call in the backward pass counts as a forward operator, which has a gradient of its own."""
+    return call.part is Pass.BACKWARD and call.node.scope == 0 and call.node.seq_id >= 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     part: Pass
@@ -66,7 +71,7 @@ def calls_of(
     """Return the calls in order, and the name of the optimizer, empty for none.
 
     ``is_known`` says of an operator's name whether its work is known. ``callers`` says who called whom where something
-    better is known than the trace's own word.
+    better is known than the trace's own word. Raises ValueError where activations are recomputed.
     """
     by_id = {node.id: node for node in nodes}
     children: dict[int, list[HostNode]] = {}
@@ -79,6 +84,12 @@ def calls_of(
             roots.append(node)
     found = [call for root in roots for call in _below(root, _Place(Pass.FORWARD, -1), children, is_known)]
     found.sort(key=lambda call: call.node.id)
+    again = sum(_is_forward_again(call) for call in found)
+    if again:
+        raise ValueError(
+            f"the backward pass runs {again} operators of the forward pass again: turn activation checkpointing off "
+            "for the traced step; which activations are recomputed is a choice of the placement"
+        )
     updates = [node.name for node in nodes if node.scope == ANNOTATION_SCOPE and node.name.startswith(_UPDATE)]
     optimizer = updates[0].partition("#")[2].removesuffix(".step") if updates else ""
     return tuple(_in_one_pass(found)), optimizer

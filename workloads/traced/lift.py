@@ -16,11 +16,11 @@ from archplace.arch_configs.errors import ConfigError, Problem
 from archplace.workloads.traced.calls import Pass, calls_of
 from archplace.workloads.traced.coverage import Coverage, coverage_of
 from archplace.workloads.traced.layers import layers_of, model_flops
-from archplace.workloads.traced.loops_of import base_name, is_followed_no_further, nests_of
+from archplace.workloads.traced.loops_of import base_name, is_followed_no_further, nests_of, whole_nest
 from archplace.workloads.traced.nests import Nest, Operation
 from archplace.workloads.traced.roles import Roles, find_roles, is_real
 from archplace.workloads.traced.symbols import mark_symbols
-from archplace.workloads.traced.tensor_graph import TracedModel
+from archplace.workloads.traced.tensor_graph import TensorOpKind, TracedModel
 from archplace.workloads.traced.versions import Step, Value, follow
 from archplace.workloads.traced.whole_graph import Dimensions, build_graph
 from archplace.workloads.traces.host_trace import HostTrace, load_host_trace
@@ -51,10 +51,14 @@ def lift(
     the traced step: where they are left out, they are read from the shape of the batch. ``callers`` says who called
     whom where something better is known than the trace's own word.
 
-    Raises :class:`ConfigError` for a trace without a forward pass, and where no dimension has the sizes that are given.
+    Raises :class:`ConfigError` for a trace without a forward pass, for one that recomputes activations in its backward
+    pass, and where no dimension has the sizes that are given.
     """
     host = trace if isinstance(trace, HostTrace) else load_host_trace(trace)
-    calls, optimizer = calls_of(host.nodes, is_followed_no_further, callers)
+    try:
+        calls, optimizer = calls_of(host.nodes, is_followed_no_further, callers)
+    except ValueError as error:
+        raise ConfigError([Problem(place=str(host.path), key="", message=str(error))]) from None
     values, steps = follow(calls)
     nests, known = _nests(values, steps)
     roles = find_roles(values, steps, nests)
@@ -96,7 +100,12 @@ def _nests(values: Sequence[Value], steps: Sequence[Step]) -> tuple[dict[int, li
         if base_name(step.name) in _ZEROS or (step.is_synthetic and zeros.issuperset(step.arguments[0])):
             zeros.update(step.results)
         if step.call.part in (Pass.FORWARD, Pass.BACKWARD):
-            found, is_known = nests_of(Operation(step, values, zeros))
+            operation = Operation(step, values, zeros)
+            found, is_known = nests_of(operation)
+            forward = step.call.part is Pass.FORWARD
+            if forward == step.name.endswith("_backward") and any(one.kind is TensorOpKind.ATTENTION for one in found):
+                # Attention in the wrong pass, as in a trace that contradicts itself, has not the sizes of its pass.
+                found, is_known = [whole_nest(operation)], False
             if step.results:
                 nests[place] = found
                 if not step.is_synthetic:

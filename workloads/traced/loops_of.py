@@ -37,7 +37,7 @@ def nests_of(operation: Operation) -> tuple[list[Nest], bool]:
     except (MisfitError, IndexError, ZeroDivisionError):
         # A trace that contradicts itself, or a form of the operator with other operands.
         found = []
-    return (found, True) if found else ([_whole(operation)], False)
+    return (found, True) if found else ([whole_nest(operation)], False)
 
 
 def _by_rule(name: str, operation: Operation) -> list[Nest]:
@@ -62,7 +62,8 @@ def _has_rule(name: str) -> bool:
     )
 
 
-def _whole(operation: Operation) -> Nest:
+def whole_nest(operation: Operation) -> Nest:
+    """Return the nest of an operator of which nothing is known but its operands."""
     nest = Nest(TensorOpKind.MOVE if operation.moves else TensorOpKind.VIEW)
     loops: dict[tuple[int, int], int] = {}
     for write, operands in ((False, operation.operands()), (True, operation.results)):

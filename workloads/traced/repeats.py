@@ -33,7 +33,7 @@ def cut_forward(operators: Sequence[TensorOp], tensors: Mapping[int, Tensor]) ->
     """Return the layers of a forward pass, in order; they cover all operators."""
     likeness = _Likeness(operators, tensors)
     crossing = crossing_bytes(operators, tensors)
-    works = np.array([_has_weights(op, tensors) for op in operators], dtype=bool)
+    works = _have_weights(operators, tensors)
     pieces: list[Piece] = []
     segments = [(0, len(operators))]
     runs = 0
@@ -104,9 +104,16 @@ def _work(op: TensorOp, tensors: Mapping[int, Tensor]) -> object:
     return op.name, op.kind, op.loops, len(op.reads), accesses
 
 
-def _has_weights(op: TensorOp, tensors: Mapping[int, Tensor]) -> bool:
-    read = any(tensors[access.tensor].role is TensorRole.PARAMETER for access in op.reads)
-    return op.kind is TensorOpKind.PRODUCT and read
+def _have_weights(operators: Sequence[TensorOp], tensors: Mapping[int, Tensor]) -> NDArray[np.bool_]:
+    """Return which operators are products with parameters, or with copies of them in another number format."""
+    weights = {number for number, tensor in tensors.items() if tensor.role is TensorRole.PARAMETER}
+    found = np.zeros(len(operators), dtype=np.bool_)
+    for place, op in enumerate(operators):
+        reads = [access.tensor for access in op.reads]
+        found[place] = op.kind is TensorOpKind.PRODUCT and not weights.isdisjoint(reads)
+        if op.kind in (TensorOpKind.MOVE, TensorOpKind.VIEW) and reads and weights.issuperset(reads):
+            weights.update(access.tensor for access in op.writes)
+    return found
 
 
 def _longest_run(

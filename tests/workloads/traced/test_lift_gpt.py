@@ -3,7 +3,7 @@
 from math import prod
 
 import pytest
-from traced_gpt import HEADS, VOCABULARY, WIDTH, built_in_gpt, gpt_trace, lifted_gpt
+from traced_gpt import HEADS, VOCABULARY, WIDTH, built_in_gpt, gpt_step_with, gpt_trace, lifted_gpt
 
 from archplace.arch_configs.errors import ConfigError
 from archplace.workloads.operators import Phase
@@ -176,3 +176,19 @@ def test_a_size_that_nothing_has_is_refused() -> None:
 
 def test_lifting_twice_gives_the_same() -> None:
     assert lift(gpt_trace(2)) == lift(gpt_trace(2))
+
+
+@pytest.mark.parametrize("kind", ["autocast", "clipping", "dropout"])
+def test_what_training_scripts_add_changes_neither_layers_nor_products(kind: str) -> None:
+    """Casts of weights, norms of gradients and masks are work, and no other model."""
+    found = lift(gpt_step_with(kind))
+    closed = built_in_gpt(3)
+    assert [count for _, count in found.model.layers] == [1, 3, 1]
+    assert found.model.model_flops == closed.flops_per_token(12) * 12 * 2
+    assert parameters(found.model.layers) == closed.parameters
+    assert not found.coverage.unknown
+
+
+def test_checkpoints_of_activations_are_refused() -> None:
+    with pytest.raises(ConfigError, match="operators of the forward pass again: turn activation checkpointing off"):
+        lift(gpt_step_with("checkpoints"))

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch.nn import functional
+from torch.nn.functional import cross_entropy
 from torch.profiler import ExecutionTraceObserver
+from torch.utils.checkpoint import checkpoint
 
 from archplace.workloads.model import Model, ModelKind
 from archplace.workloads.traced.lift import Lifted, lift
@@ -52,9 +53,43 @@ def gpt_trace(
     def step() -> None:
         tokens = torch.randint(VOCABULARY, (batch, sequence + 1))
         scores = model(tokens[:, :-1])
-        loss = functional.cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten())
+        loss = cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
+        optimizer.step()
+
+    return traced(step)
+
+
+def gpt_step_with(kind: str) -> HostTrace:
+    """A step of three blocks with what scripts add: ``autocast``, ``clipping``, ``checkpoints``, ``dropout``."""
+    sizes = argparse.Namespace(
+        layers=3,
+        width=WIDTH,
+        heads=HEADS,
+        vocabulary=VOCABULARY,
+        longest=LONGEST,
+        attention="fused",
+        tied=False,
+    )
+    torch.manual_seed(0)
+    model = GPT(sizes)
+    for block in model.blocks:
+        if kind == "dropout":
+            block.feed_forward.append(torch.nn.Dropout(0.1))
+        if kind == "checkpoints":
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        tokens = torch.randint(VOCABULARY, (2, 13))
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+            scores = model(tokens[:, :-1])
+            loss = cross_entropy(scores.flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        if kind == "clipping":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
     return traced(step)
