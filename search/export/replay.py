@@ -4,7 +4,8 @@ Each device computes one thing, and exchanges one thing, at a time; receiving ta
 lowest number begins first, when something ends and its place is free. A message ends at its sender when it has arrived,
 at its receiver also not before it was asked for; ends find each other by tag, sender, receiver and size, in order. The
 k-th collectives of a group's members are one. These are the rules of ASTRA-sim's workload layer (commit 518bd513, March
-2026); :mod:`~archplace.search.export.wires` has what messages and collectives take.
+2026); :mod:`~archplace.search.export.wires` has what messages and collectives take. What happens in one nanosecond is
+taken in the order in which it was begun, and the simulator may have another one.
 
 Where all devices of a stage must do the same at the same moments, because every collective and every message takes the
 same for each of them, one of them stands for all.
