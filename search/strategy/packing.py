@@ -22,8 +22,10 @@ _SLACK = 1e-10
 _TOLERANCE = 1e-4
 """Relative width to which the load is known; exact cuts take it from there."""
 
-_TRIALS = 6
-"""Loads that are tried at a time: with few rows several cost hardly more than one."""
+_TOGETHER = 64
+"""Trials that cost hardly more together than one: of few rows several steps ahead are tried at a time."""
+
+_MOST_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,21 +60,44 @@ def packed_loads(rows: ChainRows, better_than_s: FloatArray | float = np.inf) ->
     able = every[high >= 0]
     able = able[packer.fits(able, high[able])]
     low = balanced_loads_s(rows) * ROUNDING
+    # The answer is mostly close above the balance: steps up from there that double, then halves.
+    step = np.maximum(low * 1e-3, (high - low) * 1e-9)
     going = able[(high - low > _TOLERANCE * high)[able]]
     while len(going):
-        # The answer is mostly close above the balance: trials lie the denser the closer they are to it.
-        share = np.geomspace(_TOLERANCE, 0.5, _TRIALS)
-        trial = low[going, None] + (high - low)[going, None] * share
-        fits = packer.fits(np.repeat(going, trial.shape[1]), trial.ravel()).reshape(trial.shape)
-        # What fits with a load fits with a larger one.
-        first = np.where(fits.any(axis=1), fits.argmax(axis=1), trial.shape[1])
-        limits = np.column_stack((low[going], trial, high[going]))
-        each = np.arange(len(going))
-        low[going], high[going] = limits[each, first], limits[each, first + 1]
+        trials = _steps_ahead(low[going, None], high[going, None], step[going, None])
+        widths = [level.shape[1] for level in trials]
+        loads = np.concatenate(trials, axis=1)
+        fits = packer.fits(np.repeat(going, loads.shape[1]), loads.ravel()).reshape(loads.shape)
+        at = np.zeros(len(going), dtype=np.int64)
+        every_step = np.arange(len(going))
+        for trial, fit in zip(trials, np.split(fits, np.cumsum(widths)[:-1], axis=1), strict=True):
+            here = every_step[(high - low > _TOLERANCE * high)[going]]
+            load, good, rows_here = trial[here, at[here]], fit[here, at[here]], going[here]
+            high[rows_here] = np.where(good, load, high[rows_here])
+            low[rows_here] = np.where(good, low[rows_here], load)
+            step[rows_here] = np.where(good, step[rows_here], 2 * step[rows_here])
+            at[here] = 2 * at[here] + ~good
         going = going[high[going] - low[going] > _TOLERANCE * high[going]]
     found = PackedLoads(least_s=np.full(rows.n_rows, np.inf), reached_s=np.full(rows.n_rows, np.inf))
     found.least_s[able], found.reached_s[able] = np.minimum(low, high)[able], high[able]
     return found
+
+
+def _steps_ahead(low: FloatArray, high: FloatArray, step: FloatArray) -> list[FloatArray]:
+    """Return the loads to try next between ``low`` and ``high``, ``(R, 1)``, whatever the trials before them show.
+
+    One array for each step, ``(R, 1)``, ``(R, 2)``, ``(R, 4)``, …: behind a load stand that which follows if it is
+    enough, and that which follows if not. Several steps with few rows; where they lead does not depend on how many.
+    """
+    trials: list[FloatArray] = []
+    while not trials or (len(trials) < _MOST_STEPS and len(low) * 2 ** (len(trials) + 1) <= _TOGETHER):
+        trial = np.minimum(low + step, (low + high) / 2)
+        trials.append(trial)
+        # The even ones follow loads that are enough.
+        low, high, step = (
+            np.stack(both, axis=2).reshape(len(trial), -1) for both in ((low, trial), (trial, high), (step, 2 * step))
+        )
+    return trials
 
 
 def pack(rows: ChainRows, load_s: FloatArray) -> BoolArray:
