@@ -6,6 +6,7 @@ from archplace.arch_configs import load_cluster, load_space
 from archplace.search.choices import Choices
 from archplace.search.explore import BLOCK, Exploration
 from archplace.search.outcome import Bound
+from archplace.search.runfile import SEARCH_AXES
 from archplace.workloads import load_workload
 
 
@@ -19,14 +20,9 @@ def test_enumeration(benchmark, name):
 
 @pytest.mark.parametrize("kind", [Bound.WORK, Bound.SCHEDULE])
 def test_bounds_of_all_architectures(benchmark, kind):
-    """Lower bounds on Llama 2 7B for all of PHAZE's space and 83 placement options."""
-    choices = Choices(
-        accelerators=1024,
-        tensor_parallel=(1, 2, 4, 8),
-        microbatch=(1, 2, 4, 8),
-        recompute=(False, True),
-        hbm_bytes=(32 * 10**9, 64 * 10**9, 80 * 10**9),
-    )
+    """Lower bounds on Llama 2 7B for all of PHAZE's space and 47 placement options."""
+    hbm_bytes = (32 * 10**9, 64 * 10**9, 80 * 10**9)
+    choices = Choices(accelerators=1024, axes=SEARCH_AXES, hbm_bytes=hbm_bytes)
     architectures = load_space("phaze").enumerate()
     cluster = load_cluster("tpu-v4-pod").sized(1024)
     evaluator = Exploration.of(architectures, [load_workload("llama2-7b")], cluster, choices).evaluator
