@@ -22,10 +22,10 @@ demo: $(VENV)/.installed
 	@$(BIN)/archplace report $(RUN)
 
 test: lint
-	$(BIN)/python -m pytest -m 'not slow' -n auto --dist loadfile tests
+	$(BIN)/python -m pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile tests
 
 test-all: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile tests
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
 
 # The tools that walk the tree follow the links in archplace/. Where a clone has none, they look at a copy that has folders.
 lint: $(VENV)/.installed-dev
