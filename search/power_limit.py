@@ -15,7 +15,8 @@ def throttled(
     """Return the architectures at the clocks that ``limit_w`` leaves each.
 
     What is known of kernels and software was measured on the cluster's accelerator at its own limit; where the cluster
-    names none, or one without a limit, the rate of the arrays that they reach stands for the clock.
+    names none, or one without a limit, the rate of the arrays that they reach stands for the clock. A precision that it
+    does not multiply in was not measured: the others count, all that it has if it has none of ``precisions``.
     """
     known = _known(architectures, cluster, precisions)
     return within_limit(architectures, limit_w, technology, cluster, precisions, known=known)
@@ -42,5 +43,7 @@ def _known(architectures: Architectures, cluster: Cluster, precisions: Sequence[
         chip = load_accelerator(cluster.accelerator)
         if chip.technology is not None and chip.thermal_design_power_w is not None:
             technology = load_technology(chip.technology)
-            return min(kept_clock(chip, technology, cluster, precision) or 1.0 for precision in precisions)
+            rates = chip.tensor_units.macs_per_element_per_cycle
+            measured = [precision for precision in precisions if precision in rates] or sorted(rates)
+            return min(kept_clock(chip, technology, cluster, precision) or 1.0 for precision in measured)
     return architectures.calibration.tensor_rate * cluster.software.tensor_rate

@@ -66,6 +66,17 @@ def test_calibrations_stand_for_the_clock_that_their_chip_kept():
     np.testing.assert_array_equal(found.clock_hz, expected.clock_hz)
 
 
+def test_calibrations_of_a_chip_without_a_precision_stand_for_its_clock_in_others():
+    cluster, chip = load_cluster("a100-80gb-selene"), load_accelerator("a100-80gb")
+    rates = chip.tensor_units.macs_per_element_per_cycle
+    assert "fp8" not in rates
+    seven = load_technology("7nm")
+    kept = {precision: kept_clock(chip, seven, cluster, precision) for precision in rates}
+    for precisions, known in ((["fp8"], min(kept.values())), (["bf16", "fp8"], kept["bf16"])):
+        expected = within_limit(GPUS, 450.0, FIVE, cluster, precisions, known=known)
+        np.testing.assert_array_equal(throttled(GPUS, 450.0, FIVE, cluster, precisions).clock_hz, expected.clock_hz)
+
+
 def test_where_nothing_is_calibrated_all_of_the_limit_counts():
     bare, cluster = replace(GPUS, calibration=NOMINAL), load_cluster("h100-superpod")
     expected = within_limit(bare, 450.0, FIVE, cluster, ["bf16"])
