@@ -19,14 +19,10 @@ MOST_NAMED = 8
 class TraceArrays:
     """Nodes by their place in the file, and edges from parents, of either kind, to children.
 
-    About 25 bytes for a node and 16 for an edge: a hundred million nodes fit into the memory of one machine.
+    8 bytes for a node and 16 for an edge: a hundred million nodes fit into the memory of one machine.
     """
 
     ids: Ids
-    """(n_nodes,)"""
-    kinds: NDArray[np.uint8]
-    """(n_nodes,): numbers of :class:`~archplace.workloads.traces.NodeKind`."""
-    durations_micros: Ids
     """(n_nodes,)"""
     parents: Places
     """(n_edges,): places of the nodes that edges leave, sorted by child; an edge of both kinds stands once."""
@@ -77,14 +73,6 @@ class TraceArrays:
             ends[place] = max(before, default=0) + weights[place]
         return max(ends, default=0)
 
-    def critical_path_micros(self) -> int:
-        """Return the length of the longest chain of durations; 0 for no nodes."""
-        return self.longest(self.durations_micros.tolist())
-
-    def chain_length(self) -> int:
-        """Return how many nodes the longest chain has."""
-        return self.longest([1] * len(self.ids))
-
     def _cycle(self, stuck: NDArray[np.bool_]) -> str:
         # Whoever is left has a parent that is left: going from parent to parent ends in a circle.
         before = {}
@@ -104,16 +92,13 @@ class TraceArrays:
 class _Collector:
     def __init__(self, control: bool) -> None:
         self._control = control
-        self._ids, self._durations, self._kinds = array("Q"), array("Q"), array("B")
-        self._parents, self._counts = array("Q"), array("Q")
+        self._ids, self._parents, self._counts = array("Q"), array("Q"), array("Q")
 
     def through(self, nodes: Iterable[Node]) -> Iterator[Node]:
         """Pass ``nodes`` on, and note their graph."""
         for node in nodes:
             message = node.message
             self._ids.append(message.id)
-            self._durations.append(message.duration_micros)
-            self._kinds.append(message.type)
             control, data = message.ctrl_deps if self._control else (), message.data_deps
             self._counts.append(len(control) + len(data))
             self._parents.extend(control)
@@ -138,8 +123,6 @@ class _Collector:
         edges = np.unique(np.stack([children, by_id[at]]), axis=1) if len(wanted) else np.zeros((2, 0), dtype=np.int64)
         return TraceArrays(
             ids=ids,
-            kinds=np.array(self._kinds, dtype=np.uint8),
-            durations_micros=np.array(self._durations, dtype=np.uint64),
             parents=edges[1],
             children=edges[0],
         )

@@ -44,11 +44,6 @@ _FACTOR = re.compile(r"([a-z]+)(?:\^(-?\d))?")
 _MOST_CHARACTERS = 4000
 
 
-def exponents_of(**powers: int) -> Exponents:
-    """Return exponents by the sizes' names: ``exponents_of(hidden=2, batch=1)``."""
-    return tuple(powers.get(size.value, 0) for size in _SIZES)
-
-
 @dataclass(frozen=True, slots=True)
 class Law:
     """A sum of terms, by exponents in falling order; no coefficient is 0, and none is negative."""
