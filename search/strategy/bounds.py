@@ -12,7 +12,7 @@ from archplace.search.strategy.chain import ChainRows, ChainTimes, FloatArray, o
 ROUNDING = 1.0 - 1e-11
 """Factor on bounds that are sums in another order than what they bound."""
 
-_SLACK = 1e-10
+SLACK = 1e-10
 """Relative excess over load or capacity that packing overlooks: rounding must not turn away a stage that fits."""
 
 
@@ -61,7 +61,7 @@ def least_recomputed(rows: ChainRows) -> FloatArray:
     held = np.empty((n_policies, rows.n_rows, rows.n_stages))
     for number in range(n_policies):
         each = rows.state_bytes[:, None, inner] + rows.in_flight[:, :, None] * rows.flight_bytes[:, number, None, inner]
-        room = rows.capacity_bytes[:, None, None] * (1 + _SLACK) - rows.working_bytes[:, number, None, inner]
+        room = rows.capacity_bytes[:, None, None] * (1 + SLACK) - rows.working_bytes[:, number, None, inner]
         with np.errstate(divide="ignore", invalid="ignore"):
             fits = np.where(each > 0, np.floor(room / each), np.where(room >= 0, np.inf, 0.0)).max(axis=2)
         held[number] = np.clip(fits, 0.0, n_layers)
@@ -71,7 +71,7 @@ def least_recomputed(rows: ChainRows) -> FloatArray:
         short = n_layers - without.sum(axis=1)
         gain = (most - without).max(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            changed = np.where(short > 0, np.ceil(short / gain - _SLACK), 0.0)
+            changed = np.where(short > 0, np.ceil(short / gain - SLACK), 0.0)
         changed = np.clip(np.nan_to_num(changed, posinf=rows.n_stages), 0, rows.n_stages).astype(np.int64)
         lost = np.concatenate((np.zeros((rows.n_rows, 1)), np.cumsum(np.sort(without, axis=1), axis=1)), axis=1)
         needed = np.maximum(short, 0.0) + lost[np.arange(rows.n_rows), changed]

@@ -21,6 +21,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+CAPACITY_SLACK = 1e-12
+"""Relative excess over the capacity that counts as fitting: sums in another order."""
+
 
 def of_layers(each: FloatArray, layers: FloatArray | IntArray | tuple[int, ...]) -> FloatArray:
     """Return what ``layers``, ``(…, S)``, add up to when each adds ``each``, ``(…, S)``; the two broadcast.

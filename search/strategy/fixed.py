@@ -6,11 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from archplace.search.pipeline import PipelineSchedule, in_flight
-from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray, of_layers
+from archplace.search.strategy.chain import CAPACITY_SLACK, BoolArray, ChainRows, FloatArray, IntArray, of_layers
 from archplace.search.strategy.cuts import Cut
-
-_SLACK = 1e-12
-"""Relative excess over the capacity that counts as fitting: sums in another order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,7 +124,7 @@ def price_deal(rows: ChainRows, deal: Deal, policies_allowed: BoolArray | None =
         memory = states + flight + working
         allowed = np.ones(rows.n_stages, dtype=np.bool_) if policies_allowed is None else policies_allowed[number]
         short = np.where(allowed, np.minimum(short, memory - capacity), short)
-        fits = allowed & (memory <= capacity * (1 + _SLACK)) & (policies < 0)
+        fits = allowed & (memory <= capacity * (1 + CAPACITY_SLACK)) & (policies < 0)
         load = of_layers(rows.load_s[:, number][:, None], deal.worked) + ends_s
         fill = of_layers(rows.fill_s[:, number][:, None], deal.worked)
         policies[fits], loads_s[fits], fills_s[fits] = number, load[fits], fill[fits]

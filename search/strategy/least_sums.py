@@ -11,10 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray, of_layers
-
-_SLACK = 1e-12
-"""Relative excess over the capacity that counts as fitting: sums in another order."""
+from archplace.search.strategy.chain import CAPACITY_SLACK, BoolArray, ChainRows, FloatArray, IntArray, of_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,7 +92,7 @@ class _EqualCosts:
         # A stage between the ends holds a layer at least.
         inner = (np.arange(stages) > 0) & (np.arange(stages) < stages - 1)
         enough = (held >= inner[:, None])[:, None, :]
-        capacity = (rows.capacity_bytes * (1 + _SLACK))[:, None]
+        capacity = (rows.capacity_bytes * (1 + CAPACITY_SLACK))[:, None]
         waits_s = rows.boundary_s * rows.neighbours()[:, None]
         for policy in range(rows.load_s.shape[1]):
             flight, working = rows.flight_bytes[:, policy], rows.working_bytes[:, policy]
@@ -200,7 +197,7 @@ class _Costs:
         self.policy = np.full(shape, -1, dtype=np.int8)
         present = chains.held[end] > chains.held[start]
         states = chains.state_bytes[:, end] - chains.state_bytes[:, start]
-        capacity = (rows.capacity_bytes * (1 + _SLACK))[:, None, None]
+        capacity = (rows.capacity_bytes * (1 + CAPACITY_SLACK))[:, None, None]
         ends_s = rows.boundary_s[:, None] * rows.neighbours()
         for number in range(rows.load_s.shape[1]):
             working = np.zeros((rows.n_rows, *end.shape))

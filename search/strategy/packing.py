@@ -13,11 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from archplace.search.strategy.bounds import ROUNDING, balanced_loads_s, least_sums_s
+from archplace.search.strategy.bounds import ROUNDING, SLACK, balanced_loads_s, least_sums_s
 from archplace.search.strategy.chain import BoolArray, ChainRows, FloatArray, IntArray, of_layers
-
-_SLACK = 1e-10
-"""Relative excess over load or capacity that packing overlooks: rounding must not turn away a stage that fits."""
 
 _TOLERANCE = 1e-4
 """Relative width to which the load is known; exact cuts take it from there."""
@@ -54,7 +51,7 @@ def packed_loads(rows: ChainRows, better_than_s: FloatArray | float = np.inf) ->
     with np.errstate(divide="ignore", invalid="ignore"):
         most_s = (limit_s - rows.constant_s - least_sums_s(rows)) / (rows.pace * ROUNDING)
     whole_s = of_layers(rows.load_s.max(axis=1), rows.counts) + 2 * rows.boundary_s
-    high = np.where(rows.pace > 0, np.minimum(most_s, whole_s), whole_s) * (1 + _SLACK)
+    high = np.where(rows.pace > 0, np.minimum(most_s, whole_s), whole_s) * (1 + SLACK)
     packer = _packer(rows)
     every = np.arange(rows.n_rows)
     able = every[high >= 0]
@@ -135,7 +132,7 @@ class _EqualLayers:
         flight = rows.in_flight[:, None, :]
         held = rows.state_bytes[:, None, None, :] + flight[..., None] * rows.flight_bytes[:, :, None, :]
         working = rows.working_bytes[:, :, None, :]
-        capacity = (rows.capacity_bytes * (1 + _SLACK))[:, None, None]
+        capacity = (rows.capacity_bytes * (1 + SLACK))[:, None, None]
         fixed = of_layers(held, ends)
         alone = np.where(ends > 0, working, 0.0).max(axis=3)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -147,7 +144,7 @@ class _EqualLayers:
 
     def fits(self, rows: IntArray, load_s: FloatArray) -> BoolArray:
         """Return which of ``rows`` fit with a load of at most ``load_s``, one for each of them."""
-        room = (load_s * (1 + _SLACK))[:, None, None] - self._ends_s[rows]
+        room = (load_s * (1 + SLACK))[:, None, None] - self._ends_s[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             by_load = np.where(self._load_s[rows] > 0, np.floor(room / self._load_s[rows]), np.inf)
         by_load = np.where(room < 0, -1.0, by_load)
@@ -168,7 +165,7 @@ class _AnyLayers:
         left = np.broadcast_to(np.array(some.counts, dtype=np.float64), (some.n_rows, len(some.counts))).copy()
         neighbours = some.neighbours()
         for stage in range(some.n_stages - 1, -1, -1):
-            budget = (load_s - some.boundary_s * neighbours[stage]) * (1 + _SLACK)
+            budget = (load_s - some.boundary_s * neighbours[stage]) * (1 + SLACK)
             left -= _most_layers(some, left, budget, some.in_flight[:, stage])
             if not left.any():
                 break
@@ -181,7 +178,7 @@ def _most_layers(rows: ChainRows, left: FloatArray, budget_s: FloatArray, in_fli
     n_policies, n_segments = rows.load_s.shape[1:]
     shape = (rows.n_rows, n_policies)
     seconds = np.broadcast_to(budget_s[:, None], shape)
-    memory = np.broadcast_to((rows.capacity_bytes * (1 + _SLACK))[:, None], shape)
+    memory = np.broadcast_to((rows.capacity_bytes * (1 + SLACK))[:, None], shape)
     working = np.zeros(shape)
     taking: BoolArray = np.ones(shape, dtype=np.bool_)
     taken = np.zeros((*shape, n_segments))
