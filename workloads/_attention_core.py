@@ -37,7 +37,7 @@ def core_forward(
         )
     if core.fused:
         work = _fused_attention.forward_work(core, core.keys)
-        attention = _fused_attention.forward(core, core.keys)
+        attention = _fused_attention.products(core, core.keys)
         inputs = (*query, *key, *value)
         return graph.fused_attention(f"{core.prefix}attention", attention, work, *inputs, stash_bytes=core.kept_bytes)
     batch, rows, e = core.batch, core.rows, core.element_bytes
@@ -98,7 +98,7 @@ def core_backward(
         )
     if core.fused:
         work = _fused_attention.backward_work(core, core.keys)
-        attention = _fused_attention.backward(core, core.keys)
+        attention = _fused_attention.products(core, core.keys, gradients=True)
         query = graph.fused_attention(f"{core.prefix}attention.gradient", attention, work, *gradients, *gathered)
         key = value = query
         query = _behind(graph, f"{core.prefix}query.rotation_gradient", query, query_epilogue)

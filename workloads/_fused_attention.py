@@ -11,8 +11,8 @@ from archplace.workloads._attention_sizes import AttentionCore
 from archplace.workloads.operators import FusedAttention, VectorWork
 
 
-def forward(core: AttentionCore, keys: int) -> FusedAttention:
-    """The forward products of all rows on ``keys`` keys."""
+def products(core: AttentionCore, keys: int, *, gradients: bool = False) -> FusedAttention:
+    """The products of all rows on ``keys`` keys, or those of their ``gradients``."""
     return FusedAttention(
         batch=core.batch,
         rows=core.rows,
@@ -20,19 +20,7 @@ def forward(core: AttentionCore, keys: int) -> FusedAttention:
         met_keys=_met(core, keys),
         head_dim=core.head_dim,
         value_dim=core.value_dim,
-    )
-
-
-def backward(core: AttentionCore, keys: int) -> FusedAttention:
-    """The products of the gradients of all rows and ``keys`` keys."""
-    return FusedAttention(
-        batch=core.batch,
-        rows=core.rows,
-        keys=keys,
-        met_keys=_met(core, keys),
-        head_dim=core.head_dim,
-        value_dim=core.value_dim,
-        gradients=True,
+        gradients=gradients,
     )
 
 

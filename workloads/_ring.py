@@ -19,7 +19,7 @@ from archplace.workloads.operators import Axis, CollectiveKind
 def ring_forward(graph: Graph, core: AttentionCore, query: tuple[str, ...], keys: tuple[str, ...]) -> str:
     """Add the steps behind the pieces of queries and of keys and values; return the context."""
     local = core.keys // core.context
-    attention = _fused_attention.forward(core, local)
+    attention = _fused_attention.products(core, local)
     held, context = keys, OUTSIDE
     for step in range(core.context):
         if step:
@@ -41,7 +41,7 @@ def ring_backward(graph: Graph, core: AttentionCore, gradients: tuple[str, ...])
     """Add the steps behind the pieces of the context's gradient; return the gradients of queries, and of keys with
     values."""
     local = core.keys // core.context
-    attention = _fused_attention.backward(core, local)
+    attention = _fused_attention.products(core, local, gradients=True)
     addition = _vector.addition(core.batch * local, core.head_dim + core.value_dim, core.element_bytes)
     held = query = key = OUTSIDE
     for step in range(core.context):
