@@ -6,7 +6,6 @@ from archplace.costmodel.cost import (
     RETICLE_LIMIT_MM2,
     accelerator_cost_usd,
     die_cost_usd,
-    energy_cost_usd_per_j,
     service_life_s,
 )
 from archplace.costmodel.energy import (
@@ -111,7 +110,6 @@ __all__ = [
     "control_power_w",
     "die_cost_usd",
     "distinct_orders",
-    "energy_cost_usd_per_j",
     "energy_parts",
     "exchanges",
     "explain",

@@ -60,14 +60,6 @@ def accelerator_cost_usd(
     return total
 
 
-def energy_cost_usd_per_j(technology: Technology) -> float:
-    """Return the dollars of one joule at the accelerator or its host, with what cooling and distribution add (PUE).
-
-    Raises :class:`ConfigError` for a table without prices.
-    """
-    return technology.need_cost().energy_usd_per_j
-
-
 def service_life_s(technology: Technology) -> float:
     """Return the seconds over which hardware is written off; :class:`ConfigError` for a table without prices."""
     return technology.need_cost().service_life_s

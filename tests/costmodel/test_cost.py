@@ -15,7 +15,6 @@ from archplace.costmodel import (
     RETICLE_LIMIT_MM2,
     accelerator_cost_usd,
     die_cost_usd,
-    energy_cost_usd_per_j,
     service_life_s,
 )
 from archplace.costmodel.cost import die_yield, dies_per_wafer
@@ -111,7 +110,7 @@ def test_the_reticle_is_no_step_in_the_price():
 def test_energy_price_and_life_of_the_built_in_tables():
     # 0.0806 USD per kWh at the meter, of which 1/1.1 reaches the machine; five years of 365.25 days.
     for chosen in TABLES:
-        assert energy_cost_usd_per_j(chosen) == pytest.approx(0.0806 * 1.1 / 3_600_000)
+        assert chosen.need_cost().energy_usd_per_j == pytest.approx(0.0806 * 1.1 / 3_600_000)
         assert service_life_s(chosen) == 5 * 365.25 * 24 * 3600
 
 
@@ -129,7 +128,6 @@ def test_missing_prices_are_named():
     for ask in (
         lambda: accelerator_cost_usd(chip, 32e9, bare),
         lambda: die_cost_usd(np.array([1.0]), bare),
-        lambda: energy_cost_usd_per_j(bare),
         lambda: service_life_s(bare),
     ):
         with pytest.raises(ConfigError, match="technology 7nm: the section 'cost' is missing"):
