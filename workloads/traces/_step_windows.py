@@ -4,8 +4,9 @@ Optimizers tell when they have stepped. The tracing begins and ends outside of t
 observer stops is lost.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import MethodType, TracebackType
 from typing import Self
@@ -31,6 +32,8 @@ class Windows:
         self.calls: Path | None = None
         self.profile: Path | None = None
         self.steps: Path | None = None
+        self.failure: OSError | None = None
+        """Why a trace could not be written: no error of the script, which is stopped."""
         self.rank = 0
         self._folder, self._skip, self._timed = folder, skip, timed
         self._optimizer: Optimizer | None = None
@@ -49,13 +52,15 @@ class Windows:
         self._hook.remove()
         if self._optimizer is not None and "step" in vars(self._optimizer):
             self._optimizer.step = self._own_step  # type: ignore[method-assign] # its class has the same
-        if self._profiler is not None:
-            self._profiler.stop()
-            if self._observer is None and self.n_timed:
-                self.steps = self._exported("steps")
-        if self._observer is not None:
-            self._observer.stop()
-            self._observer.unregister_callback()
+        profiler, observer, self._profiler, self._observer = self._profiler, self._observer, None, None
+        with contextlib.suppress(Done), self._writing():
+            if profiler is not None:
+                profiler.stop()
+                if observer is None and self.n_timed:
+                    self.steps = self._exported("steps", profiler)
+            if observer is not None:
+                observer.stop()
+                observer.unregister_callback()
 
     def _meet(self, optimizer: Optimizer, _arguments: object, _named: object) -> None:
         """Take the first optimizer that steps; what follows its ``step`` is outside of it."""
@@ -98,14 +103,16 @@ class Windows:
         self._observer.start()
 
     def _traced(self) -> None:
-        assert self._observer is not None
-        assert self._profiler is not None
+        profiler, observer, self._profiler, self._observer = self._profiler, self._observer, None, None
+        assert observer is not None
+        assert profiler is not None
         _wait_for_devices()
-        self._observer.stop()
-        self._profiler.stop()
-        self._observer.unregister_callback()
-        self._observer = None
-        self.calls, self.profile = self._folder / "calls.json.gz", self._exported("profile")
+        observer.stop()
+        profiler.stop()
+        with self._writing():
+            # This compresses what was observed.
+            observer.unregister_callback()
+            self.calls, self.profile = self._folder / "calls.json.gz", self._exported("profile", profiler)
 
     def _started(self, *, shapes: bool = False) -> profile:
         _wait_for_devices()
@@ -114,11 +121,19 @@ class Windows:
         profiler.start()
         return profiler
 
-    def _exported(self, name: str) -> Path:
-        assert self._profiler is not None
+    def _exported(self, name: str, profiler: profile) -> Path:
         path = self._folder / f"{name}.json.gz"
-        self._profiler.export_chrome_trace(str(path))
+        profiler.export_chrome_trace(str(path))
         return path
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Note what keeps a trace from being written, and stop: the script has no part in it."""
+        try:
+            yield
+        except OSError as error:
+            self.failure = error
+            raise Done from None
 
 
 def _wait_for_devices() -> None:

@@ -7,10 +7,12 @@ processes, as with ``torchrun``, collect on each rank.
 """
 
 import contextlib
+import gzip
 import runpy
 import sys
 import tempfile
 import traceback
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,9 @@ from archplace.arch_configs.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from archplace.workloads.traces._step_windows import Windows
+
+_BLOCK_BYTES = 1 << 20
+_ROOM = "make room there and where temporary files go (TMPDIR), or give another --out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,7 @@ def collect(script: Script, folder: str | Path, *, skip: int = 2, timed: int = 3
     script prints goes to stderr.
 
     Raises :class:`ConfigError` where PyTorch or the script is missing, where the script fails (its own traceback goes
-    to stderr), and where it ends before the traced step has.
+    to stderr), where it ends before the traced step has, and where the traces cannot be written; none is kept then.
     """
     if skip < 1:
         raise ConfigError(f"--skip: found {skip}, must be at least 1: a step is known by the end of the one before")
@@ -86,8 +91,16 @@ def collect(script: Script, folder: str | Path, *, skip: int = 2, timed: int = 3
                 if error.code not in (None, 0):
                     raise _problem(script, f"ended with code {error.code} {_after(windows)}") from None
             except Exception as error:  # noqa: BLE001 a script may raise anything; its traceback is the user's
-                traceback.print_exception(_below(error))
+                own = _below(error)
+                if own is None:
+                    raise _problem(script, f"cannot be run: {error}") from None
+                traceback.print_exception(own)
                 raise _problem(script, f"raised {type(error).__name__} {_after(windows)}: {error}") from None
+        if windows.failure is not None:
+            why = windows.failure.strerror or windows.failure
+            raise ConfigError(
+                [Problem(place=str(folder), key="", message=f"the traces cannot be written: {why}; {_ROOM}")]
+            )
         if windows.calls is None or windows.profile is None:
             raise _problem(
                 script,
@@ -95,7 +108,23 @@ def collect(script: Script, folder: str | Path, *, skip: int = 2, timed: int = 3
                 + ("" if windows.n_steps else "; a step ends with the step() of a torch.optim.Optimizer")
                 + "; let it train longer, or skip fewer",
             )
+        for path in (windows.calls, windows.profile, windows.steps):
+            if path is not None and not _is_whole(path):
+                message = f"the trace {path.name} was not written to its end; {_ROOM}"
+                raise ConfigError([Problem(place=str(folder), key="", message=message)])
         return _kept(windows, folder)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a JSON document behind gzip ends as one; PyTorch only logs what it could not write."""
+    last = b""
+    try:
+        with gzip.open(path) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                last = block.rstrip()[-1:] or last
+    except (OSError, EOFError, zlib.error):
+        return False
+    return last == b"}"
 
 
 def _kept(windows: "Windows", folder: Path) -> Collected:
@@ -104,6 +133,9 @@ def _kept(windows: "Windows", folder: Path) -> Collected:
 
     assert windows.calls is not None
     assert windows.profile is not None
+    if windows.steps is None:
+        # What an earlier script left belongs to other steps.
+        (folder / f"steps.{windows.rank}.json.gz").unlink(missing_ok=True)
     return Collected(
         calls=keep(windows.calls, "calls"),
         profile=keep(windows.profile, "profile"),
@@ -132,14 +164,18 @@ def _run(script: Script) -> None:
         runpy.run_path(script.name, run_name="__main__")
 
 
-def _below(error: Exception) -> Exception:
-    """Return the error with the traceback from the script on: how it came to run is not what failed."""
+def _below(error: Exception) -> Exception | None:
+    """Return the error with the traceback from the script on: how it came to run is not what failed.
+
+    None where no line of the script ran, such as for a module that does not exist.
+    """
     place = error.__traceback__
     while place is not None and Path(place.tb_frame.f_code.co_filename) == Path(__file__):
         place = place.tb_next
     while place is not None and place.tb_frame.f_code.co_filename.startswith("<frozen runpy"):
         place = place.tb_next
-    return error if place is None else error.with_traceback(place)
+    # An error of syntax shows its own line.
+    return None if place is None and not isinstance(error, SyntaxError) else error.with_traceback(place)
 
 
 def _after(windows: "Windows") -> str:

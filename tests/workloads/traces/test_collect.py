@@ -1,10 +1,13 @@
 """Collecting runs a training script as it is, stops it in time, and says what it missed."""
 
+import errno
+import gzip
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from torch.profiler import profile
 
 from archplace.arch_configs.errors import ConfigError
 from archplace.cli import main
@@ -126,6 +129,49 @@ def test_numbers_of_steps_out_of_range_are_refused(tmp_path: Path, given: dict, 
 def test_a_missing_script_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.py: no such file"):
         collect(Script(name="nowhere.py"), tmp_path)
+
+
+def test_a_missing_module_is_refused_without_a_traceback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match=r"-m nowhere\.train: cannot be run: .*No module named 'nowhere'"):
+        collect(Script(name="nowhere.train", is_module=True), tmp_path / "out")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_syntax_error_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="raised SyntaxError after 0 steps"):
+        collect(script(tmp_path, "x = (\n"), tmp_path / "out")
+    assert "x = (" in capfd.readouterr().err
+
+
+def test_a_full_disk_is_not_the_script_s_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: profile, path: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(profile, "export_chrome_trace", full)
+    with pytest.raises(ConfigError, match=r"out: the traces cannot be written: No space left on device; make room"):
+        collect(script(tmp_path, TRAIN, "9", str(tmp_path / "log")), tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_traces_that_end_in_the_midst_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(_: profile, path: str) -> None:
+        with gzip.open(path, "wt") as stream:
+            stream.write('{"traceEvents": [{"name": "aten')
+
+    monkeypatch.setattr(profile, "export_chrome_trace", cut)
+    with pytest.raises(ConfigError, match=r"the trace profile\.json\.gz was not written to its end; make room"):
+        collect(script(tmp_path, TRAIN, "9", str(tmp_path / "log")), tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_an_earlier_script_s_further_steps_do_not_stay(tmp_path: Path) -> None:
+    trained = script(tmp_path, TRAIN, "9", str(tmp_path / "log"))
+    assert collect(trained, tmp_path / "out", timed=1).steps == tmp_path / "out" / "steps.0.json.gz"
+    collect(trained, tmp_path / "out", timed=0)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["calls.0.json.gz", "profile.0.json.gz"]
 
 
 def test_a_missing_pytorch_is_named_with_the_command_that_installs_it(
