@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare; print to stdout."""
-    from archplace.search.export.manifest import is_case
+    from archplace.search.export.manifest import cases_in
     from archplace.search.simulate.comparison import Comparison, run_rows
     from archplace.search.store import FILE as STORE
 
@@ -52,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
                 )
             rows += found
         else:
-            inside = sorted(each for each in folder.iterdir() if is_case(each)) if folder.is_dir() else []
-            cases += [Comparison.of(each) for each in ([folder] if is_case(folder) or not inside else inside)]
+            cases += [Comparison.of(each) for each in cases_in(folder)]
     _print(rows, cases, arguments.format)
     return EXIT_DONE
 

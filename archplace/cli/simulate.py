@@ -16,7 +16,13 @@ _LIMIT_S = 600.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("cases", metavar="CASE", nargs="+", type=Path, help="folder that archplace export wrote")
+    parser.add_argument(
+        "cases",
+        metavar="CASE",
+        nargs="+",
+        type=Path,
+        help="folder that archplace export wrote, with one case or with one of each point",
+    )
     parser.add_argument(
         "--binary",
         metavar="PATH",
@@ -42,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Simulate; print the times to stdout."""
     if not 0 < arguments.timeout < float("inf"):
         raise ConfigError(f"--timeout: found {arguments.timeout:g}; needs a number of seconds above 0")
+    from archplace.search.export.manifest import cases_in
     from archplace.search.simulate.binary import NO_BINARY, Binary, find_binary
     from archplace.search.simulate.comparison import in_percent
     from archplace.search.simulate.simulation import SimulationError
@@ -50,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     if binary is None:
         raise ConfigError(NO_BINARY)
     rows, failed = [], []
-    for folder in arguments.cases:
+    for folder in (case for given in arguments.cases for case in cases_in(given)):
         try:
             rows.append(_simulate(folder, binary, arguments.timeout))
         except SimulationError as error:

@@ -203,6 +203,11 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
     except UnicodeDecodeError:
         raise _damaged(path, "not a text") from None
+    if _kind(folder) == PLAIN_KIND:
+        raise ConfigError(
+            f"{folder}: traces with durations, which export --to chakra wrote for other readers; the simulator takes "
+            "what archplace export … --to astra-sim writes"
+        )
     try:
         return Manifest.model_validate_json(text)
     except ValidationError as error:
@@ -214,6 +219,12 @@ def read_manifest(folder: Path) -> Manifest:
 def is_case(folder: Path) -> bool:
     """Whether a folder holds a case, whole enough to be known as one."""
     return _kind(folder) == KIND
+
+
+def cases_in(folder: Path) -> list[Path]:
+    """Return the cases that stand in a folder of several, in order; of any other folder, itself."""
+    inside = sorted(each for each in folder.iterdir() if is_case(each)) if folder.is_dir() else []
+    return [folder] if is_case(folder) or not inside else inside
 
 
 def is_export(folder: Path) -> bool:

@@ -232,6 +232,20 @@ def test_some_that_fail_do_not_keep_others_back(written, tmp_path, capsys):
     assert "bad: the simulator ended with exit code 1" in err
 
 
+def test_a_folder_of_several_cases_is_simulated_whole(written, tmp_path, capsys):
+    cases = [str(shutil.copytree(written, tmp_path / "cases" / name)) for name in ("design-1", "design-2")]
+    binary = program(tmp_path, ALL)
+    assert main(["simulate", str(tmp_path / "cases"), "--binary", str(binary), "--format", "json"]) == 0
+    assert [row["case"] for row in json.loads(capsys.readouterr().out)] == cases
+
+
+def test_traces_for_other_readers_are_no_cases(tmp_path, capsys):
+    job, out = run_file(tmp_path, *PLACEMENTS["four devices"]), tmp_path / "out"
+    assert main(["export", str(job), "--to", "chakra", "--out", str(out), "--granularity", "stage"]) == 0
+    assert main(["simulate", str(out), "--binary", str(program(tmp_path, ALL))]) == 2
+    assert "which export --to chakra wrote for other readers; the simulator takes" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("timeout", ["0", "-1", "nan", "inf"])
 def test_timeouts_that_are_none(written, tmp_path, capsys, timeout):
     binary = program(tmp_path, ALL)
