@@ -3,16 +3,18 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archplace.arch_configs._suggest import close_match
 from archplace.arch_configs.files import Document, read_document
 from archplace.workloads.model_files import is_path
 from archplace.workloads.workload import Workload
-from archplace.workloads.workload_files import load_workload
+from archplace.workloads.workload_files import WorkloadFields, load_workload
 
 if TYPE_CHECKING:
     from archplace.workloads.traced.traced_workload import TracedWorkload
 
 TRACE_SUFFIXES = (".json", ".json.gz", ".et", ".et.gz")
 """How names of traces end."""
+_TRACED_KEYS = ("trace", "other_trace", "traced_batch", "traced_sequence_length")
 
 
 def is_trace(name: str | Path) -> bool:
@@ -37,5 +39,9 @@ def load_job(name_or_path: str | Path) -> "Workload | TracedWorkload":
 
 
 def _names_trace(document: Document) -> bool:
+    """Whether a file has the keys of a traced workload; where it has no model, one that is misspelt will do."""
     workload = document.data.get("workload") if isinstance(document.data, dict) else None
-    return isinstance(workload, dict) and "trace" in workload
+    if not isinstance(workload, dict) or "trace" in workload or "model" in workload:
+        return isinstance(workload, dict) and "trace" in workload
+    known = (*WorkloadFields.model_fields, *_TRACED_KEYS)
+    return any(close_match(str(key), known) in _TRACED_KEYS for key in workload)

@@ -112,3 +112,30 @@ def test_what_is_no_trace_is_said_where_it_is_named(tmp_path, capsys, name, mess
     assert code == 2
     assert "run.yaml:2:13: run.workload" in err
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("given", "messages"),
+    [
+        (
+            {"trase": "calls.json"},
+            ["the key 'trace' is missing", "unknown key 'trase'; did you mean 'trace'?"],
+        ),
+        ({"traced_batch": 2}, ["the key 'trace' is missing in 'workload'; add 'trace: …'"]),
+    ],
+)
+def test_a_misspelt_trace_is_not_taken_for_a_workload_without_model(tmp_path, capsys, given, messages):
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump({"workload": {"name": "x", **given, "global_batch": 8}}))
+    code, _, err = call(capsys, "validate", write(tmp_path, **{**SEARCH, "workload": "job.yaml"}))
+    assert code == 2
+    assert "'model'" not in err
+    for message in messages:
+        assert message in err
+
+
+def test_the_profiler_s_trace_is_told_from_the_observer_s(tmp_path, capsys):
+    (tmp_path / "steps.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
+    code, _, err = call(capsys, "validate", write(tmp_path, **{**SEARCH, "workload": "steps.json"}))
+    assert code == 2
+    assert "steps.json: a trace of PyTorch's profiler" in err
+    assert "calls.RANK.json.gz" in err

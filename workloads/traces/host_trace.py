@@ -116,6 +116,12 @@ def load_host_trace(path: str | Path) -> HostTrace:
                         "the trace with PyTorch 2.1 or newer",
                         offset,
                     )
+            elif name == "traceEvents":
+                raise source.error(
+                    "a trace of PyTorch's profiler, which says when calls ran, not what they did: give the observer's "
+                    "trace of the same script, calls.RANK.json.gz of archplace workload collect",
+                    0,
+                )
             elif name == "pid" and type(value) is int:
                 try:
                     pid = _whole(value, "pid")
