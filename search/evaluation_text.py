@@ -36,8 +36,7 @@ def evaluation_text(view: EvaluationView) -> str:
         *_memory(found.stages, view.hbm_bytes),
     ]
     if any(stage.memory.host_total_bytes for stage in found.stages):
-        most = max(stage.memory.host_total_bytes for stage in found.stages)
-        lines.append(f"  and up to {gigabytes(most)} for each device in its host")
+        lines.append(_in_the_host(view))
     if view.timeline is not None:
         lines += ["", *_simulation(view.timeline)]
     lines += ["", *(f"{name.upper()}: {text}." for name, text in DEFINITIONS.items())]
@@ -87,6 +86,15 @@ def _exposed(view: EvaluationView) -> list[str]:
     if kinds:
         lines += aligned([(kind, seconds(s), percent(s / step_s)) for kind, s in kinds.items()], left={0})
     return lines
+
+
+def _in_the_host(view: EvaluationView) -> str:
+    """Say what lies in the hosts, and whether it is more than these have: nothing else is held to that."""
+    most, host = max(stage.memory.host_total_bytes for stage in view.evaluation.stages), view.problem.cluster.host
+    line = f"  and up to {gigabytes(most)} for each device in its host"
+    if host is None:
+        return line
+    return f"{line}, which has {gigabytes(host.memory_bytes)}" + (": too little" if most > host.memory_bytes else "")
 
 
 def _memory(stages: Sequence[StageView], hbm_bytes: float) -> list[str]:

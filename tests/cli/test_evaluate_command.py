@@ -241,6 +241,17 @@ def test_memory_that_is_short_is_told_by_stage_with_what_helps(tmp_path, capsys)
         assert helped["step_s"] == pytest.approx(remedy["step_s"])
 
 
+@pytest.mark.parametrize(("stages", "told"), [(2, ""), (1, ": too little")])
+def test_what_is_offloaded_is_told_beside_what_hosts_have(stages, told, tmp_path, capsys):
+    placement = {"tensor_parallel": 4, "pipeline_parallel": stages, "data_parallel": 1, "offload": "all"}
+    keys = {"workload": "llama3-70b", "accelerators": 4 * stages, "global_batch": 64}
+    path = write(tmp_path, placement, **keys)
+    stages_found = document(capsys, path)[1]["stages"]
+    most = max(sum(stage["host_bytes"].values()) for stage in stages_found) / 1e9
+    _, out, _ = evaluate(capsys, path)
+    assert f"  and up to {most:.4g} GB for each device in its host, which has 250 GB{told}\n" in out
+
+
 def test_a_capacity_below_the_weights_of_a_single_layer(tmp_path, capsys):
     """A block of Llama 2 7B has 202 million parameters of 2 bytes, before gradients and states."""
     placement = {"pipeline_parallel": 32, "recompute": "full", "hbm": "300 MB"}
