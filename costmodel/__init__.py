@@ -18,7 +18,7 @@ from archplace.costmodel.energy import (
 )
 from archplace.costmodel.explanation import Explanation, explain
 from archplace.costmodel.kernel_fit import KernelFit, MeasuredKernel, fit_calibration, kernel_errors
-from archplace.costmodel.memory import LayerMemory, StageMemory, stage_memory
+from archplace.costmodel.memory import StageMemory
 from archplace.costmodel.memory_coefficients import (
     POLICIES,
     Footprint,
@@ -85,7 +85,6 @@ __all__ = [
     "HostTraffic",
     "KeptStates",
     "KernelFit",
-    "LayerMemory",
     "Load",
     "MeasuredKernel",
     "Members",
@@ -132,7 +131,6 @@ __all__ = [
     "sent_bytes",
     "service_life_s",
     "spread",
-    "stage_memory",
     "static_power_w",
     "sustained_clock",
     "temporary_bytes",

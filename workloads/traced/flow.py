@@ -1,6 +1,5 @@
 """Who writes and who reads each tensor of a layer, and what waits between the passes."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
@@ -29,7 +28,6 @@ Value = tuple[int, Side]
 class Flow:
     """The values of a layer."""
 
-    layer: TensorLayer
     producer: dict[int, int]
     """Operator that writes a tensor; what enters the layer has none."""
     kept: tuple[int, ...]
@@ -74,7 +72,6 @@ class Flow:
             if t in producer or t in read[side] or t in left[side]
         ]
         return cls(
-            layer=layer,
             producer=producer,
             kept=kept,
             parameters=parameters,
@@ -82,13 +79,6 @@ class Flow:
             given=given,
             values=tuple(values),
         )
-
-    def readers(self) -> Iterable[tuple[int, int, Value]]:
-        """Yield for each read of an operator the operator's index, the read's and the value."""
-        for i, op in enumerate(self.layer.operators):
-            side = Side.of(op)
-            for r, access in enumerate(op.reads):
-                yield i, r, (access.tensor, side)
 
 
 def _gradients(layer: TensorLayer, producer: dict[int, int]) -> tuple[int, ...]:
