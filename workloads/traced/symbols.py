@@ -57,8 +57,8 @@ def mark_symbols(
         notes.append("no dimension is the batch: the model cannot be scaled to another; trace a batch of at least 2")
     if found_length is None:
         notes.append(
-            "no dimension is known to be the sequence; if there are sequences, a workload file says how long the traced "
-            "ones are, as traced_sequence_length"
+            "no dimension is known to be the sequence; if there are sequences, say in a workload file how long the "
+            "traced ones are, as traced_sequence_length"
         )
     return Sizes(
         batch=sizes[0],
