@@ -11,7 +11,7 @@ from whatif_helpers import GPT, after, job, plain_job, ring_step, step_of
 
 from archplace.arch_configs.errors import ConfigError
 from archplace.workloads import ContextKind
-from archplace.workloads.traces import Attribute, Metadata, Node, NodeKind, Trace, statistics_of
+from archplace.workloads.traces import Attribute, AttributeKind, Metadata, Node, NodeKind, Trace, statistics_of
 from archplace.workloads.traces.whatif import Axis, Ranks, Renumber, disagreements, job_of, read_layout
 
 SMALL = replace(GPT, n_layers=1)
@@ -144,6 +144,31 @@ def test_messages_between_replicas_are_no_replicas():
 def test_one_replica_has_nothing_that_reduces():
     with pytest.raises(ConfigError, match="a job of 2 ranks that is one replica"):
         after(of("ring", 1), Ranks(count=4))
+
+
+def test_a_group_that_shares_tensors_is_not_one_of_replicas():
+    """One group of all ranks could be either; the traces say which."""
+    with pytest.raises(ConfigError, match="a job of 2 ranks that is one replica"):
+        after(of("tensor", 1), Ranks(count=4))
+    assert after(of("alone", 2), Ranks(count=4)).n_ranks == 4
+    unsaid = of("tensor", 1)
+    unsaid = replace(
+        unsaid, traces={rank: replace(trace, metadata=Metadata()) for rank, trace in unsaid.traces.items()}
+    )
+    assert after(unsaid, Ranks(count=4)).n_ranks == 4
+
+
+def test_renumbered_ranks_are_not_told_by_widths():
+    """Behind another layout replicas stand next to each other: what widths say of distances is no longer so."""
+    job = of("tensor", 2)
+    note = Attribute.of("what_if", ('{"step": "layout"}',), AttributeKind.STRINGS)
+    turned = after(job, Renumber(axes=(("tensor", 2), ("data", 2)), to=("data", "tensor")))
+    noted = {
+        rank: replace(trace, metadata=replace(trace.metadata, attributes=(*trace.metadata.attributes, note)))
+        for rank, trace in turned.traces.items()
+    }
+    found = after(replace(turned, traces=noted), Ranks(count=8))
+    assert (found.n_ranks, is_sound(found)) == (8, True)
 
 
 @settings(deadline=None, max_examples=15)

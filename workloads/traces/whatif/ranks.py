@@ -28,6 +28,7 @@ from archplace.workloads.traces.whatif._edit import copied, put
 from archplace.workloads.traces.whatif._membership import Membership, communicates, with_members, with_peers
 from archplace.workloads.traces.whatif.job import MOST_RANKS, Job, RankTrace
 from archplace.workloads.traces.whatif.laws import SCALING, laws_text, read_laws
+from archplace.workloads.traces.whatif.record import WHAT_IF
 from archplace.workloads.traces.whatif.step import Record
 
 _PARTS = frozenset((CollectiveType.ALL_GATHER, CollectiveType.GATHER))
@@ -62,7 +63,8 @@ class Ranks:
     count: int
     """Ranks there are to be."""
     axis: Axis | None = None
-    """The data-parallel axis; ``None``: the outermost that groups and messages allow, with the smallest replicas."""
+    """The data-parallel axis; ``None``: the outermost that groups, messages and the metadata's tensor and context
+    widths allow, with the smallest replicas."""
 
     def apply(self, job: Job) -> tuple[Job, Record]:
         """Return the job of the other size.
@@ -94,12 +96,30 @@ class Ranks:
 
 
 def _find_axis(job: Job) -> Axis:
-    sizes = [stride for stride in range(1, job.n_ranks + 1) if job.n_ranks % stride == 0]
+    least = _least_replica(job)
+    if job.n_ranks % least:
+        least = 1
+    sizes = [stride for stride in range(least, job.n_ranks + 1, least) if job.n_ranks % stride == 0]
     for stride in sizes:
         axis = Axis(job.n_ranks // stride, stride)
         if _objection(job, axis) is None:
             return axis
     raise AssertionError("one replica is always possible")
+
+
+def _least_replica(job: Job) -> int:
+    """Return how many ranks share a replica's layers, where the traces' metadata state it.
+
+    A single group of all ranks may be either: one of replicas, or one that shares tensors.
+    """
+    least = 1
+    for trace in job.traces.values():
+        facts = {attribute.name: attribute.value for attribute in trace.metadata.attributes}
+        earlier = facts.get(WHAT_IF)
+        renumbered = isinstance(earlier, tuple) and any('"step": "layout"' in str(step) for step in earlier)
+        if facts.get("source") == "archplace" and not renumbered:
+            least = max(least, (whole(facts, "tensor") or 1) * (whole(facts, "context") or 1))
+    return least
 
 
 def _objection(job: Job, axis: Axis) -> str | None:
