@@ -17,6 +17,21 @@ MOST_EXPANSION = 300
 """Traces are text and numbers that differ from node to node: gzip makes them 10 to 60 times smaller. The format's own
 limit is 1,032, which only repetition reaches."""
 
+_SHOWN = 4
+_SUFFIXES = (".et", ".et.gz", ".json", ".json.gz")
+
+
+def _inside(path: Path) -> str:
+    """Name traces that lie in what should be one and is a folder."""
+    if not path.is_dir():
+        return ""
+    try:
+        names = sorted(each.name for each in path.iterdir() if each.name.endswith(_SUFFIXES))
+    except OSError:
+        return ""
+    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    return f"; give one of its files: {shown}" if names else "; give a trace's file"
+
 
 class Source:
     """An open trace file; a context manager. ``offset`` counts bytes after decompression."""
@@ -28,7 +43,8 @@ class Source:
         try:
             self._raw = self.path.open("rb")
         except OSError as error:
-            raise ConfigError([self._problem("", f"cannot be read: {error.strerror or error}")]) from None
+            why = f"cannot be read: {error.strerror or error}{_inside(self.path)}"
+            raise ConfigError([self._problem("", why)]) from None
         found = os.fstat(self._raw.fileno())
         self._size = found.st_size if stat.S_ISREG(found.st_mode) else 0
         self._consumed = 0

@@ -76,6 +76,15 @@ def test_missing_files(tmp_path):
             load_trace(path)
 
 
+def test_files_of_a_folder_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"Is a directory; give a trace's file$"):
+        load_trace(tmp_path)
+    for name in ("calls.0.json.gz", "step.0.et", "notes.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=r"Is a directory; give one of its files: calls\.0\.json\.gz, step\.0\.et$"):
+        load_trace(tmp_path)
+
+
 @pytest.mark.parametrize("cut", [1, 8, 100, -9])
 def test_gzip_that_ends_too_early_or_is_damaged(tmp_path, cut):
     path = tmp_path / "a.et.gz"
