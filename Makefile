@@ -21,11 +21,12 @@ demo: $(VENV)/.installed
 	$(BIN)/archplace search runs/llama2-7b.yaml --out $(RUN)
 	@$(BIN)/archplace report $(RUN)
 
+# One thread for each process: the processes fill the cores.
 test: lint
-	$(BIN)/python -m pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not slow' -n auto --maxprocesses 4 --dist loadfile tests
 
 test-all: lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile tests
 
 # The tools that walk the tree follow the links in archplace/. Where a clone has none, they look at a copy that has folders.
 lint: $(VENV)/.installed-dev
